@@ -1,0 +1,1 @@
+"""The lifecycle of an agent turn and step, declared once."""

@@ -1,0 +1,216 @@
+"""Every error that this package raises, as one tree.
+
+    LifecycleError
+    ├── DefinitionError             a lifecycle is declared wrongly; raised at import
+    ├── IllegalTransitionError      an event that the current phase does not take
+    ├── HookError
+    │   ├── UnknownHookPointError   no hook point has that name
+    │   ├── HookRegistrationError   the listener cannot serve at that point
+    │   ├── IllegalVerdictError     a listener returned what its point does not allow
+    │   └── NextCalledTwiceError    a waterfall listener called `next()` a second time
+    ├── NotJsonError                a value that lossless JSON cannot carry
+    ├── SessionError
+    │   ├── ReentrantAppendError    an observer of an append tried to append
+    │   ├── SurfaceError            an append or replace that the surface rules forbid
+    │   ├── SessionClosedError      an append to a session that was closed
+    │   ├── SessionNotFoundError    the store holds no session of that id
+    │   ├── SessionExistsError      the store already holds a session of that id
+    │   ├── SessionLockedError      another writer holds the session
+    │   ├── SessionFormatError      what was read is not a session of ours, or not whole
+    │   ├── UnknownEventError       a required event of a type that nobody declared
+    │   ├── ForkError               the boundary of a fork lies inside an open turn
+    │   └── StoreError              the store itself failed (full or read-only disk, ...)
+    ├── DuplicateMessageError       a message id that is already pending
+    ├── AgentBusyError              maintenance was asked for while the agent is not idle
+    ├── AgentDisposedError          the agent is disposed, or not entered yet
+    ├── TurnCancelledError          the turn's signal has fired
+    ├── RouteError                  no provider or no model was chosen
+    ├── PromptError                 the prompt cannot be assembled
+    ├── ToolDefinitionError         a function that cannot be a tool; raised at registration
+    ├── ToolError                   raised by a tool's body: becomes an error result with its code
+    └── ModelError                  a structured failure of a model request
+        └── InvalidPreparedCallError
+
+Each says who, what, where and what would have worked: in words, and in attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lifecycle.vocabulary.failures import CancelCause, Failure
+
+
+class LifecycleError(Exception):
+    """The root of the tree."""
+
+
+class DefinitionError(LifecycleError):
+    """A lifecycle, its facts or its performers are declared wrongly. Raised at import."""
+
+
+class IllegalTransitionError(LifecycleError):
+    """`machine` in `phase` does not take `event` with the facts given; `legal` lists what it takes."""
+
+    def __init__(self, machine: str, phase: str, event: str, legal: Iterable[str]) -> None:
+        self.machine, self.phase, self.event, self.legal = machine, phase, event, tuple(legal)
+        super().__init__(machine, phase, event, self.legal)
+
+    def __str__(self) -> str:
+        takes = ", ".join(self.legal) or "nothing: it is final"
+        return f"{self.machine} cannot take {self.event!r} in phase {self.phase!r}, which takes {takes}"
+
+
+class HookError(LifecycleError):
+    """Something is wrong with a hook."""
+
+
+class UnknownHookPointError(HookError):
+    """No hook point is called `name`; `legal` lists those that exist."""
+
+    def __init__(self, name: str, legal: Iterable[str]) -> None:
+        self.name, self.legal = name, tuple(legal)
+        super().__init__(f"there is no hook point {name!r}; there are {', '.join(self.legal)}")
+
+
+class HookRegistrationError(HookError):
+    """`listener` cannot serve at `point`."""
+
+    def __init__(self, point: str, listener: str, reason: str) -> None:
+        self.point, self.listener = point, listener
+        super().__init__(f"{listener} cannot listen at {point!r}: {reason}")
+
+
+class IllegalVerdictError(HookError):
+    """`listener` returned `verdict` at `point`, which allows only `legal`."""
+
+    def __init__(self, point: str, listener: str, verdict: object, legal: Iterable[str]) -> None:
+        self.point, self.listener, self.verdict, self.legal = point, listener, verdict, tuple(legal)
+        super().__init__(
+            f"{listener} returned {verdict!r} ({type(verdict).__name__}) at {point!r}, "
+            f"which allows {' or '.join(self.legal)}"
+        )
+
+
+class NextCalledTwiceError(HookError):
+    """`listener` called `next()` a second time within one dispatch of `point`."""
+
+    def __init__(self, point: str, listener: str) -> None:
+        self.point, self.listener = point, listener
+        super().__init__(f"{listener} called next() twice at {point!r}; keep the first answer instead")
+
+
+class NotJsonError(LifecycleError, TypeError):
+    """The value at `path` cannot be carried by JSON without loss."""
+
+    def __init__(self, where: str, path: str, reason: str) -> None:
+        self.where, self.path, self.reason = where, path, reason
+        super().__init__(f"{where}: {path or 'the value'} {reason}")
+
+
+class SessionError(LifecycleError):
+    """Something is wrong with a session or its store."""
+
+
+class ReentrantAppendError(SessionError):
+    """`refused` was appended from inside an observer of `during`."""
+
+    def __init__(self, refused: str, during: str) -> None:
+        self.refused, self.during = refused, during
+        super().__init__(
+            f"cannot append {refused!r} while {during!r} is being announced; append after the observer has returned"
+        )
+
+
+class SurfaceError(SessionError):
+    """An operation on the surface that its rules forbid."""
+
+
+class SessionClosedError(SessionError):
+    """The session was closed."""
+
+
+class SessionNotFoundError(SessionError):
+    """The store holds no session of that id."""
+
+
+class SessionExistsError(SessionError):
+    """The store already holds a session of that id."""
+
+
+class SessionLockedError(SessionError):
+    """Another writer holds the session."""
+
+
+class SessionFormatError(SessionError):
+    """What was read is not a session of ours, or is not whole."""
+
+
+class UnknownEventError(SessionFormatError):
+    """An event of a type that nobody declared and that is not marked ignorable."""
+
+
+class ForkError(SessionError):
+    """A fork was asked for at a place where none is possible."""
+
+
+class StoreError(SessionError):
+    """The store itself failed; the message says where and what to do."""
+
+
+class DuplicateMessageError(LifecycleError):
+    """A message with `id` is already pending."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f"message {id!r} is already pending; send a message with another id, or replace it")
+
+
+class AgentBusyError(LifecycleError):
+    """The agent is not idle; wait for `when_idle()`."""
+
+
+class AgentDisposedError(LifecycleError):
+    """The agent takes nothing any more, or not yet."""
+
+
+class TurnCancelledError(LifecycleError):
+    """The signal of the turn has fired; `cause` says why."""
+
+    def __init__(self, cause: CancelCause) -> None:
+        self.cause = cause
+        super().__init__(f"the turn was cancelled by {cause.kind}")
+
+
+class RouteError(LifecycleError):
+    """The call configuration names no provider or no model."""
+
+
+class PromptError(LifecycleError):
+    """The prompt cannot be assembled."""
+
+
+class ToolDefinitionError(LifecycleError):
+    """A function cannot be made a tool."""
+
+
+class ToolError(LifecycleError):
+    """Raise it in a tool's body for an error result with a `code` of your own."""
+
+    def __init__(self, message: str, code: str = "TOOL_FAILED") -> None:
+        self.message, self.code = message, code
+        super().__init__(message)
+
+
+class ModelError(LifecycleError):
+    """A structured failure of a model request; `failure` is copied into the turn's end."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.message)
+
+
+class InvalidPreparedCallError(ModelError):
+    """A prepared call was used twice, or with a configuration it was not prepared for."""

@@ -1,0 +1,161 @@
+"""The model seam: what an adapter must offer, and the registry that binds a call to the adapter that prepared it.
+
+Failures of an adapter (selection, dispatch, iteration) become a terminal chunk here (STR-04), so that the driver
+has one way to see a failed request. Failures of hooks never pass through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any, Protocol, runtime_checkable
+
+from lifecycle.errors import InvalidPreparedCallError, ModelError, RouteError
+from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind
+from lifecycle.vocabulary.failures import Failure, FailureCode, failure_of
+from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, SystemUpdate
+
+from .signal import CancelSignal
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call that an adapter is ready to make.
+
+    Args:
+        config: The configuration with everything filled in that the adapter decided by itself.
+        open: Starts the stream. It is called at most once; the signal cancels it, and so does the scope around it.
+        defaults: The fields of `config` that the adapter filled in (PRP-03).
+        context_window: Tokens that fit; None if unknown.
+        system_update: How the provider takes a changed prompt section.
+        retry_policy: Anything that `agent/request-error` listeners of this provider understand.
+    """
+
+    config: CallConfig
+    open: Callable[[Request, CancelSignal], AsyncIterator[Chunk]]
+    defaults: tuple[str, ...] = ()
+    context_window: int | None = None
+    system_update: SystemUpdate = "rewrite"
+    retry_policy: Any = None
+
+
+@runtime_checkable
+class Model(Protocol):
+    """An adapter to one provider."""
+
+    @property
+    def provider(self) -> str:
+        """The name under which it is chosen and logged."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The model that is chosen where nobody chooses another."""
+        ...
+
+    def prepare(self, config: CallConfig, signal: CancelSignal) -> PreparedCall | Awaitable[PreparedCall]:
+        """Resolve defaults and capacity for the model that `config` names. Once per attempt (PRP-01).
+
+        Raises:
+            ModelError: if it cannot be called; the turn fails and nothing is admitted (PRP-04).
+        """
+        ...
+
+
+class BoundCall:
+    """A prepared call tied to the registration that resolved it; good for one stream (PRP-02)."""
+
+    __slots__ = ("_used", "prepared")
+
+    def __init__(self, prepared: PreparedCall) -> None:
+        self.prepared = prepared
+        self._used = False
+
+    def stream(self, request: Request, signal: CancelSignal) -> AsyncIterator[Chunk]:
+        """The chunks of `request`; the last one is always a finish or the end of an in-process stream.
+
+        Raises:
+            InvalidPreparedCallError: the second time, or for another configuration than the prepared one.
+        """
+        if self._used or request.config != self.prepared.config:
+            why = "was already used" if self._used else "was prepared for another configuration"
+            raise InvalidPreparedCallError(
+                Failure(message=f"the prepared call {why}; prepare again", code=FailureCode.INVALID_PREPARED_CALL.value)
+            )
+        self._used = True
+        return _guarded(self.prepared.open, request, signal)
+
+
+async def _guarded(
+    open_stream: Callable[[Request, CancelSignal], AsyncIterator[Chunk]], request: Request, signal: CancelSignal
+) -> AsyncIterator[Chunk]:
+    try:
+        async for chunk in open_stream(request, signal):
+            yield chunk
+            if type(chunk) is Finish:
+                return
+    except Exception as error:
+        failure = failure_of(error)
+        aborted = signal.fired or failure.code == FailureCode.ABORTED
+        yield Finish(FinishKind.ABORTED if aborted else FinishKind.ERROR, failure)
+
+
+class Models:
+    """The adapters that an agent may call, by provider name."""
+
+    def __init__(self, models: Model | Mapping[str, Model], route: ModelSelection | str | None = None) -> None:
+        """`route` is a selection, or `provider/model`; None takes the only model's own."""
+        self._models: dict[str, Model] = dict(models) if isinstance(models, Mapping) else {models.provider: models}
+        self.selection = self._default(route)
+
+    def _default(self, route: ModelSelection | str | None) -> ModelSelection:
+        if isinstance(route, ModelSelection):
+            return route
+        if isinstance(route, str):
+            provider, slash, model = route.partition("/")
+            if not (provider and slash and model):
+                raise RouteError(f"a route is written provider/model, not {route!r}")
+            return ModelSelection(provider=provider, model=model)
+        if len(self._models) == 1:
+            ((name, only),) = self._models.items()
+            return ModelSelection(provider=name, model=only.model)
+        return ModelSelection()
+
+    def register(self, provider: str, model: Model) -> None:
+        """Put `model` under a provider's name; calls that are already prepared keep the adapter they have."""
+        self._models[provider] = model
+
+    def unregister(self, provider: str) -> None:
+        """Take a provider away; the same holds."""
+        self._models.pop(provider, None)
+
+    def prepare_call(self, config: CallConfig, signal: CancelSignal) -> BoundCall | Awaitable[BoundCall]:
+        """Bind a call for `config` to its adapter.
+
+        Raises:
+            RouteError: if `config` names no provider or no model (REQ-03).
+            ModelError: with code NO_ADAPTER if nobody serves the provider.
+        """
+        if not config.provider or not config.model:
+            missing = "provider" if not config.provider else "model"
+            raise RouteError(
+                f"the call configuration names no {missing}; give the agent a route, or choose one in "
+                "'agent/model' or 'agent/request'"
+            )
+        model = self._models.get(config.provider)
+        if model is None:
+            known = ", ".join(sorted(self._models)) or "none"
+            raise ModelError(
+                Failure(
+                    message=f"no adapter serves the provider {config.provider!r}; there are: {known}",
+                    code=FailureCode.NO_ADAPTER.value,
+                    retryable=False,
+                )
+            )
+        prepared = model.prepare(config, signal)
+        return _bind(prepared) if isawaitable(prepared) else BoundCall(prepared)
+
+
+async def _bind(prepared: Awaitable[PreparedCall]) -> BoundCall:
+    return BoundCall(await prepared)

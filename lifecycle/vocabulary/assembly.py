@@ -1,0 +1,118 @@
+"""Block assembly: the blocks that a stream of chunks spells, in the order of their indexes (STR-07, STR-08, SET-06)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .chunks import (
+    BlockEnd,
+    BlockStart,
+    Chunk,
+    Finish,
+    FinishKind,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+    UsageReport,
+)
+from .messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+from .values import JsonValue
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One block while it streams. `kind` is as yet unknown, or a type that we cannot build."""
+
+    kind: str
+    parts: list[str] = field(default_factory=lambda: [])
+    id: str | None = None
+    name: str | None = None
+    closed: Block | None = None
+
+    def build(self, index: int) -> Block | None:
+        if self.closed is not None:
+            return self.closed
+        joined = "".join(self.parts)
+        match self.kind:
+            case "text":
+                return TextBlock(text=joined)
+            case "reasoning":
+                return ReasoningBlock(text=joined)
+            case "tool-call" if self.name is not None:
+                return ToolCallBlock(id=self.id or f"call-{index}", name=self.name, arguments=joined)
+            case _:
+                return None
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What a finished stream amounts to."""
+
+    blocks: tuple[Block, ...]
+    replay: tuple[JsonValue, ...] | None
+    finish: Finish
+    usage: Usage | None
+
+
+class Assembler:
+    """Collects chunks; constant work a chunk."""
+
+    __slots__ = ("_drafts", "finish", "usage")
+
+    def __init__(self) -> None:
+        self._drafts: dict[int, _Draft] = {}
+        self.finish: Finish | None = None
+        self.usage: Usage | None = None
+
+    def add(self, chunk: Chunk) -> None:
+        match chunk:
+            case TextDelta():
+                self._delta("text", chunk.at, chunk.text)
+            case ReasoningDelta():
+                self._delta("reasoning", chunk.at, chunk.text)
+            case ToolCallDelta():
+                draft = self._delta("tool-call", chunk.at, chunk.arguments)
+                draft.id = draft.id or chunk.id
+                draft.name = chunk.name if draft.name is None else draft.name
+            case BlockStart():
+                self._drafts.setdefault(chunk.at, _Draft(chunk.block_type))
+            case BlockEnd():
+                draft = self._drafts.setdefault(chunk.at, _Draft(chunk.block.type))
+                if draft.closed is None:  # the first end wins; what follows is a straggler
+                    draft.closed = _identified(chunk.block, chunk.at)
+            case UsageReport():
+                self.usage = chunk.usage
+            case Finish():
+                self.finish = chunk
+
+    def _delta(self, kind: str, index: int, text: str) -> _Draft:
+        draft = self._drafts.get(index)
+        if draft is None:
+            draft = self._drafts[index] = _Draft(kind)
+        if draft.closed is None and draft.kind == kind:
+            draft.parts.append(text)
+        return draft
+
+    def result(self) -> Assembled:
+        """The whole answer. A missing finish counts as stop; a token ceiling drops every tool call."""
+        finish = self.finish or Finish()
+        built = [draft.build(index) for index, draft in sorted(self._drafts.items())]
+        blocks = [block for block in built if block is not None]
+        replay = finish.replay if finish.replay is not None and len(finish.replay) == len(blocks) else None
+        if finish.kind is FinishKind.MAX_TOKENS:
+            kept = [n for n, block in enumerate(blocks) if not isinstance(block, ToolCallBlock)]
+            replay = None if replay is None else tuple(replay[n] for n in kept)
+            blocks = [blocks[n] for n in kept]
+        return Assembled(tuple(blocks), replay, finish, self.usage)
+
+    def visible(self) -> tuple[Block, ...]:
+        """The text and reasoning that a cancelled stream has shown so far; empty if only blanks."""
+        built = [draft.build(index) for index, draft in sorted(self._drafts.items())]
+        return tuple(block for block in built if isinstance(block, (TextBlock, ReasoningBlock)) and block.text.strip())
+
+
+def _identified(block: Block, index: int) -> Block:
+    if isinstance(block, ToolCallBlock) and not block.id:
+        return block.model_copy(update={"id": f"call-{index}"})
+    return block

@@ -1,0 +1,303 @@
+"""Durable session events: one frozen model each, named by its wire name, and the envelope they stand in.
+
+A class with a `type` is known from then on: a plug-in declares its own by subclassing `EventData`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from lifecycle.errors import DefinitionError, SessionFormatError, UnknownEventError
+
+from .chunks import FinishKind, Usage
+from .failures import Failure, TurnEndReason
+from .messages import AssistantMessage, SystemMessage, UserMessage
+from .requests import Header
+from .stream import TimedStream
+from .values import EMPTY, FrozenDict, Json, JsonObject, Value, freeze_object
+
+InboxTarget: TypeAlias = Literal["next-turn", "next-step"]
+
+
+class Replace(Value, frozen=True):
+    """The event takes the place of the surface's nodes from `start` to `end`, inclusive, named by their seq (LOG-05)."""
+
+    op: Literal["replace"] = "replace"
+    start: int
+    end: int
+
+
+SurfaceOp: TypeAlias = Literal["append"] | Replace
+"""What a message-bearing event does to the surface."""
+
+_surface_op: TypeAdapter[SurfaceOp] = TypeAdapter(SurfaceOp)
+_kinds: dict[str, type[EventData]] = {}
+
+
+class EventData(Value, frozen=True):
+    """The base of every durable event's data. A subclass gives its wire name as `type`."""
+
+    type: ClassVar[str] = ""
+    on_surface: ClassVar[bool] = False
+    """Whether it bears a message and must say what it does to the surface (LOG-04)."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if "type" not in cls.__dict__:
+            return
+        known = _kinds.setdefault(cls.type, cls)
+        if known.__qualname__ != cls.__qualname__ or known.__module__ != cls.__module__:
+            raise DefinitionError(f"{cls.__qualname__}: the event type {cls.type!r} belongs to {known.__qualname__}")
+        _kinds[cls.type] = cls
+
+    def encode(self) -> str:
+        """The data as JSON text."""
+        return self.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def decode(cls, data: object) -> Self:
+        """The data from parsed JSON. Raises pydantic.ValidationError."""
+        return cls.model_validate(data)
+
+
+class TurnStart(EventData, frozen=True):
+    type: ClassVar[str] = "turn/start"
+    turn: int
+
+
+class TurnEnd(EventData, frozen=True):
+    type: ClassVar[str] = "turn/end"
+    turn: int
+    reason: TurnEndReason
+
+
+class StepStart(EventData, frozen=True):
+    type: ClassVar[str] = "step/start"
+    turn: int
+    step: int
+
+
+class StepEnd(EventData, frozen=True):
+    type: ClassVar[str] = "step/end"
+    turn: int
+    step: int
+
+
+class InboxSpliced(EventData, frozen=True):
+    """The durable inbox changed: at `start`, `removed_count` messages went and `inserted` came (INB-04)."""
+
+    type: ClassVar[str] = "agent/inbox/spliced"
+    target: InboxTarget
+    start: int
+    removed_count: int | None = None
+    inserted: tuple[UserMessage, ...] = ()
+    outcome: Literal["canceled"] | None = None
+
+
+class SystemMessageEvent(EventData, frozen=True):
+    type: ClassVar[str] = "system/message"
+    on_surface: ClassVar[bool] = True
+    turn: int
+    step: int
+    message: SystemMessage
+
+
+class UserMessageEvent(EventData, frozen=True):
+    """Its data on the wire is the message itself."""
+
+    type: ClassVar[str] = "user/message"
+    on_surface: ClassVar[bool] = True
+    message: UserMessage
+
+    def encode(self) -> str:
+        return self.message.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def decode(cls, data: object) -> Self:
+        return cls(message=UserMessage.model_validate(data))
+
+
+class RequestHeader(EventData, frozen=True):
+    type: ClassVar[str] = "request/header"
+    header: Header
+    reason: Literal["initial", "resume", "change"]
+
+
+class RequestContext(EventData, frozen=True):
+    type: ClassVar[str] = "request/context"
+    provider: str
+    model: str
+    context_window: int | None = None
+
+
+class AssistantMessageEvent(EventData, frozen=True):
+    """A provider call that finished, or the visible prefix of one that was cancelled (`interrupted`)."""
+
+    type: ClassVar[str] = "assistant/message"
+    on_surface: ClassVar[bool] = True
+    turn: int
+    step: int
+    message: AssistantMessage
+    stream: TimedStream
+    finish: FinishKind
+    usage: Usage | None = None
+    interrupted: Literal[True] | None = None
+
+
+class AssistantAttempt(EventData, frozen=True):
+    """A provider call that left no message: failed, raised, or cancelled with nothing visible (SET-03)."""
+
+    type: ClassVar[str] = "assistant/attempt"
+    turn: int
+    step: int
+    stream: TimedStream
+
+
+class ToolCallEvent(EventData, frozen=True):
+    """A call starts. `arguments` is the model's raw text (TLS-02)."""
+
+    type: ClassVar[str] = "tool/call"
+    turn: int
+    step: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ToolFault(Value, frozen=True):
+    """Why a result is an error: `code` for programs, `name` of the exception if there was one."""
+
+    code: str
+    name: str | None = None
+
+
+class ToolResultEvent(EventData, frozen=True):
+    """The result of a call; the envelope's `sources` cites the call's record (TLS-09)."""
+
+    type: ClassVar[str] = "tool/result"
+    on_surface: ClassVar[bool] = True
+    turn: int
+    step: int
+    message: UserMessage
+    error: ToolFault | None = None
+    value: Json = None
+    """What the tool returned, where that is more than its text."""
+
+
+class LlmRetry(EventData, frozen=True):
+    """A retry is scheduled. Times in milliseconds."""
+
+    type: ClassVar[str] = "llm/retry"
+    retry_id: str
+    turn: int
+    step: int
+    provider: str
+    retry: int
+    delay_ms: int
+    failure: Failure
+    mode: str | None = None
+    policy_key: str | None = None
+    max_retries: int | None = None
+
+
+class LlmRetryStarted(EventData, frozen=True):
+    type: ClassVar[str] = "llm/retry-started"
+    retry_id: str
+    turn: int
+    step: int
+    retry: int
+
+
+class EndSeed(EventData, frozen=True):
+    """What came before was adopted from another log (RSM-01)."""
+
+    type: ClassVar[str] = "session/end-seed"
+
+
+class Opaque(EventData, frozen=True):
+    """An ignorable event of a type that nobody here declared: kept, and skipped by every projection (LOG-08)."""
+
+    name: str
+    payload: JsonObject = EMPTY
+
+    def encode(self) -> str:
+        return json.dumps(self.payload, ensure_ascii=False, separators=(",", ":"))
+
+
+SurfaceEvent: TypeAlias = SystemMessageEvent | UserMessageEvent | AssistantMessageEvent | ToolResultEvent
+
+
+class Event(NamedTuple):
+    """One durable event: `seq` counts from 0 without gaps, `time` is in epoch milliseconds."""
+
+    seq: int
+    time: int
+    data: EventData
+    surface: SurfaceOp | None = None
+    sources: tuple[int, ...] | None = None
+    ignorable: bool = False
+
+    @property
+    def type(self) -> str:
+        """The wire name."""
+        return self.data.name if isinstance(self.data, Opaque) else self.data.type
+
+    def encode(self) -> str:
+        """The event as one line of JSON text, without the line's end."""
+        parts = [f'{{"seq":{self.seq},"time":{self.time},"type":{json.dumps(self.type)},"data":{self.data.encode()}']
+        if self.sources is not None:
+            parts.append(f'"sourceEventSeqs":[{",".join(map(str, self.sources))}]')
+        if self.surface == "append":
+            parts.append('"surfaceOp":"append"')
+        elif self.surface is not None:
+            parts.append(f'"surfaceOp":{self.surface.model_dump_json()}')
+        if self.ignorable:
+            parts.append('"ignorable":true')
+        return ",".join(parts) + "}"
+
+    def to_json(self) -> FrozenDict:
+        """The event as frozen JSON."""
+        return freeze_object(json.loads(self.encode()), self.type)
+
+
+def decode_event(line: str | bytes) -> Event:
+    """The event that one line of JSON spells.
+
+    Raises:
+        UnknownEventError: for a type that nobody declared and that is not marked ignorable.
+        SessionFormatError: for anything else that is no event of ours.
+    """
+    try:
+        raw: Any = json.loads(line)
+        seq, time, name, data = int(raw["seq"]), int(raw["time"]), str(raw["type"]), raw["data"]
+    except (ValueError, TypeError, KeyError) as wrong:
+        shown = line[:60] if isinstance(line, str) else line[:60].decode("utf-8", "replace")
+        raise SessionFormatError(f"not a session event: {shown!r} ({wrong})") from wrong
+    ignorable = bool(raw.get("ignorable", False))
+    kind = _kinds.get(name)
+    if kind is None and not ignorable:
+        raise UnknownEventError(
+            f"event {seq} has the type {name!r}, which nobody here declares; it needs the plug-in that wrote it"
+        )
+    try:
+        decoded = Opaque(name=name, payload=data) if kind is None else kind.decode(data)
+        surface = raw.get("surfaceOp")
+        sources = raw.get("sourceEventSeqs")
+        return Event(
+            seq,
+            time,
+            decoded,
+            None if surface is None else _surface_op.validate_python(surface),
+            None if sources is None else tuple(int(source) for source in sources),
+            ignorable,
+        )
+    except (ValidationError, TypeError, ValueError) as wrong:
+        raise SessionFormatError(f"event {seq} is no {name!r} as we know it: {wrong}") from wrong
+
+
+def event_types() -> tuple[str, ...]:
+    """The wire names of all durable events declared so far, sorted."""
+    return tuple(sorted(_kinds))
