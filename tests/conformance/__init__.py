@@ -1,0 +1,1 @@
+"""The specification, item by item."""
