@@ -7,6 +7,7 @@
     │   ├── UnknownHookPointError   no hook point has that name
     │   ├── HookRegistrationError   the listener cannot serve at that point
     │   ├── IllegalVerdictError     a listener returned what its point does not allow
+    │   ├── IllegalPayloadError     a listener handed `next()` a payload that its point does not allow
     │   └── NextCalledTwiceError    a waterfall listener called `next()` a second time
     ├── NotJsonError                a value that lossless JSON cannot carry
     ├── SessionError
@@ -16,6 +17,7 @@
     │   ├── SessionNotFoundError    the store holds no session of that id
     │   ├── SessionExistsError      the store already holds a session of that id
     │   ├── SessionLockedError      another writer holds the session
+    │   ├── SessionHasChildrenError other sessions were forked from the one to delete
     │   ├── SessionFormatError      what was read is not a session of ours, or not whole
     │   ├── UnknownEventError       a required event of a type that nobody declared
     │   ├── ForkError               the boundary of a fork lies inside an open turn
@@ -27,6 +29,7 @@
     ├── RouteError                  no provider or no model was chosen
     ├── PromptError                 the prompt cannot be assembled
     ├── ToolDefinitionError         a function that cannot be a tool; raised at registration
+    ├── WorkspaceError              the folder that the built-in tools are to work in is none
     ├── ToolError                   raised by a tool's body: becomes an error result with its code
     └── ModelError                  a structured failure of a model request
         └── InvalidPreparedCallError
@@ -68,11 +71,15 @@ class HookError(LifecycleError):
 
 
 class UnknownHookPointError(HookError):
-    """No hook point is called `name`; `legal` lists those that exist."""
+    """No hook point is called `name`; `legal` lists those that exist, `suggestion` is the one most like it."""
 
     def __init__(self, name: str, legal: Iterable[str]) -> None:
+        from difflib import get_close_matches  # only a mistake pays for it
+
         self.name, self.legal = name, tuple(legal)
-        super().__init__(f"there is no hook point {name!r}; there are {', '.join(self.legal)}")
+        self.suggestion = next(iter(get_close_matches(name, self.legal, 1)), None)
+        meant = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
+        super().__init__(f"there is no hook point {name!r}{meant} (there are {', '.join(self.legal)})")
 
 
 class HookRegistrationError(HookError):
@@ -91,6 +98,17 @@ class IllegalVerdictError(HookError):
         super().__init__(
             f"{listener} returned {verdict!r} ({type(verdict).__name__}) at {point!r}, "
             f"which allows {' or '.join(self.legal)}"
+        )
+
+
+class IllegalPayloadError(HookError):
+    """`listener` handed `next()` a payload with other `fields`; `point` lets it replace only `legal`."""
+
+    def __init__(self, point: str, listener: str, fields: Iterable[str], legal: Iterable[str]) -> None:
+        self.point, self.listener, self.fields, self.legal = point, listener, tuple(fields), tuple(legal)
+        super().__init__(
+            f"{listener} handed next() a payload with another {', '.join(self.fields)} at {point!r}, "
+            f"which lets it replace {' and '.join(self.legal) or 'nothing'}"
         )
 
 
@@ -144,6 +162,14 @@ class SessionLockedError(SessionError):
     """Another writer holds the session."""
 
 
+class SessionHasChildrenError(SessionError):
+    """Session `id` is not deleted, because `children` descend from it."""
+
+    def __init__(self, id: str, children: Iterable[str]) -> None:
+        self.id, self.children = id, tuple(children)
+        super().__init__(f"session {id!r} has children: {', '.join(map(repr, self.children))}; delete them first")
+
+
 class SessionFormatError(SessionError):
     """What was read is not a session of ours, or is not whole."""
 
@@ -194,6 +220,10 @@ class PromptError(LifecycleError):
 
 class ToolDefinitionError(LifecycleError):
     """A function cannot be made a tool."""
+
+
+class WorkspaceError(LifecycleError):
+    """The folder that the built-in tools are to work in is none."""
 
 
 class ToolError(LifecycleError):

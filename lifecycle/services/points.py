@@ -330,7 +330,8 @@ class HookPoint:
     """One place where the lifecycle asks its hooks.
 
     `verdicts` are the types that a listener may return, with None spelled `None`; empty means that the result is
-    ignored or must be nothing. `may_change` says in words what a listener may change, and how.
+    ignored or must be nothing. `may_change` says in words what a listener may change, and how. `replaces` names the
+    fields of the payload that a waterfall listener may replace for its inner part, by `next(payload)`.
     """
 
     name: str
@@ -339,6 +340,7 @@ class HookPoint:
     verdicts: tuple[type[Any] | None, ...] = ()
     on_fault: OnFault = OnFault.CONTAINED
     may_change: str = "nothing"
+    replaces: tuple[str, ...] = ()
 
     @property
     def legal(self) -> tuple[str, ...]:
@@ -398,6 +400,7 @@ def _points() -> Iterable[HookPoint]:
         (ToolOutcome,),
         OnFault.ERROR_RESULT,
         "the outcome; the signal of its inner part",
+        ("signal",),
     )
     yield HookPoint(
         "tools/post-execute",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import anyio
 
@@ -75,13 +76,10 @@ class CancelSignal:
     def fused(self, *others: CancelSignal) -> Generator[CancelSignal]:
         """A signal that fires, within the block, when this one or any of `others` does (TLP-05)."""
         fused = CancelSignal()
-        first, *rest = (self, *others)
-        with first.calling(lambda: fused.fire(_cause(first))):
-            if rest:
-                with fused.fused(*rest) as all_of_them:
-                    yield all_of_them
-            else:
-                yield fused
+        with ExitStack() as stack:
+            for signal in (self, *others):
+                stack.enter_context(signal.calling(partial(_pass_on, signal, fused)))
+            yield fused
 
     @contextmanager
     def scope(self) -> Generator[anyio.CancelScope]:
@@ -90,6 +88,6 @@ class CancelSignal:
             yield scope
 
 
-def _cause(signal: CancelSignal) -> CancelCause:
+def _pass_on(signal: CancelSignal, to: CancelSignal) -> None:
     assert signal.cause is not None
-    return signal.cause
+    to.fire(signal.cause)
