@@ -14,6 +14,7 @@ from lifecycle.services.points import (
     Enter,
     InboxPayload,
     PreStepPayload,
+    Reject,
     StatusPayload,
     StreamChunk,
     StreamEnd,
@@ -94,12 +95,14 @@ async def test_a_waterfall_goes_through_unchanged() -> None:
     payload = PreStepPayload(AGENT, 1, 2, CancelSignal(), (message,))
 
     @hooks.on("agent/pre-step")
-    async def add(payload: PreStepPayload, next: Next[Enter]) -> Enter:
+    async def add(payload: PreStepPayload, next: Next[Enter | Reject]) -> Enter:
         decision = await next()
+        assert isinstance(decision, Enter)
         return decision.with_messages((*decision.messages, user_message("more")))
 
     decision = await hooks.waterfall("agent/pre-step", payload, lambda payload: Enter(payload.messages))
 
+    assert isinstance(decision, Enter)
     assert len(decision.messages) == 2
     assert trace.lines() == ["L agent/pre-step {turn:1, step:2, messages:[m1]}"]
 
