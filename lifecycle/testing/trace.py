@@ -134,13 +134,13 @@ class Trace:
 
     def _listener(self, name: str) -> Callable[[Any], None]:
         def trace(payload: Any) -> None:
-            self._live(name, payload)
+            self.entries.append(self.entry(name, payload))
 
         return trace
 
     def _wrapper(self, name: str) -> Callable[[Any, Callable[[], Awaitable[Any]]], Awaitable[Any]]:
         def trace(payload: Any, next: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
-            self._live(name, payload)
+            self.entries.append(self.entry(name, payload))
             return next()
 
         return trace
@@ -149,12 +149,12 @@ class Trace:
         data = {} if isinstance(event.data, Opaque) else self._fields(event.data)
         self.entries.append(Entry("D", event.type, data))
 
-    def _live(self, name: str, payload: Any) -> None:
+    def entry(self, name: str, payload: Any) -> Entry:
+        """The entry of a live event, as the trace writes it; it is not recorded."""
         if name == STREAM:
             frame = self._fields(payload.frame)
-            self.entries.append(Entry("L", f"{STREAM} {frame.pop('type')}", frame))
-        else:
-            self.entries.append(Entry("L", name, self._fields(payload)))
+            return Entry("L", f"{STREAM} {frame.pop('type')}", frame)
+        return Entry("L", name, self._fields(payload))
 
     def _fields(self, value: object) -> dict[str, object]:
         """The telling fields of a record, a payload, a frame or a plain value."""
@@ -172,7 +172,7 @@ class Trace:
             case ToolCallBlock():
                 return value.id
             case Request():
-                return value.attempt
+                return {"turn": value.turn, "step": value.step, "attempt": value.attempt}
             case Failure():
                 return value.code
             case BaseException():
@@ -181,6 +181,8 @@ class Trace:
                 return "ok" if value.error is None else value.error.code
             case tuple():
                 return [self._brief(item) for item in cast("tuple[object, ...]", value)]
+            case dict():
+                return {name: self._brief(item) for name, item in cast("dict[str, object]", value).items()}
             case Value():
                 return self._fields(value)
             case bool() | int() | float():

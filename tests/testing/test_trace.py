@@ -12,20 +12,37 @@ from lifecycle.services.listeners import Next
 from lifecycle.services.points import (
     AgentHandle,
     Enter,
+    ErrorPayload,
     InboxPayload,
+    LlmStreamPayload,
+    PostCallPayload,
     PreStepPayload,
     Reject,
     StatusPayload,
     StreamChunk,
     StreamEnd,
     StreamPayload,
+    StreamStart,
+    ToolOutcome,
 )
 from lifecycle.services.signal import CancelSignal
 from lifecycle.testing import Trace
 from lifecycle.vocabulary.chunks import TextDelta
-from lifecycle.vocabulary.events import Event, EventData, InboxSpliced, TurnEnd, TurnStart, UserMessageEvent
+from lifecycle.vocabulary.events import (
+    Event,
+    EventData,
+    InboxSpliced,
+    Opaque,
+    ToolCallEvent,
+    ToolFault,
+    TurnEnd,
+    TurnStart,
+    UserMessageEvent,
+)
 from lifecycle.vocabulary.failures import Errored, Failure
-from lifecycle.vocabulary.messages import user_message
+from lifecycle.vocabulary.messages import ToolCallBlock, user_message
+from lifecycle.vocabulary.requests import CallConfig, Request
+from lifecycle.vocabulary.values import FrozenDict
 
 AGENT = cast("AgentHandle", None)
 
@@ -105,6 +122,33 @@ async def test_a_waterfall_goes_through_unchanged() -> None:
     assert isinstance(decision, Enter)
     assert len(decision.messages) == 2
     assert trace.lines() == ["L agent/pre-step {turn:1, step:2, messages:[m1]}"]
+
+
+def test_what_differs_from_run_to_run_is_left_out() -> None:
+    hooks, session, signal = Hooks(), Told(), CancelSignal()
+    trace = Trace(session=session)
+    trace.listen(hooks)
+    call = ToolCallBlock(id="call-1-1", name="read", arguments="{}")
+    request = Request((), (), CallConfig(), turn=1, step=1, attempt=2)
+    outcome = ToolOutcome((), error=ToolFault(code="TOOL_FAILED"))
+
+    hooks.emit("agent/assistant-stream", StreamPayload(AGENT, StreamStart("id", 1, 1, 1)))
+    hooks.emit("agent/error", ErrorPayload(AGENT, 1, 0, ValueError("no")))
+    session.tell(ToolCallEvent(turn=1, step=1, call_id="call-1-1", name="read", arguments="{}"))
+    session.tell(Opaque(name="plugin/said", payload=FrozenDict(x=1)))
+    trace.entries += [
+        trace.entry("llm/stream", LlmStreamPayload(AGENT, request)),
+        trace.entry("tools/post-execute", PostCallPayload(AGENT, call, FrozenDict(path="x"), None, signal, outcome)),
+    ]
+
+    assert trace.lines() == [
+        "L agent/assistant-stream start {revision:1, turn:1, step:1}",
+        "L agent/error {turn:1, step:0, error:ValueError}",
+        "D tool/call {turn:1, step:1, callId:call-1-1, name:read, arguments:{}}",
+        "D plugin/said",
+        "L llm/stream {request:{turn:1, step:1, attempt:2}}",
+        "L tools/post-execute {call:call-1-1, arguments:{path:x}, outcome:TOOL_FAILED}",
+    ]
 
 
 def test_a_closed_trace_hears_nothing_and_keeps_what_it_has() -> None:
