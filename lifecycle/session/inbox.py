@@ -1,0 +1,158 @@
+"""The inbox: input that waits, as a projection of the `agent/inbox/spliced` records of a session.
+
+Every change is one append: the record first, then the lists, so that an observer of the record still sees the lists
+as they were (INB-02). The live echoes of a change are for the agent to announce, from what these methods return.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeAlias
+
+from lifecycle.errors import DuplicateMessageError, SessionError
+from lifecycle.vocabulary.events import InboxSpliced, InboxTarget
+from lifecycle.vocabulary.messages import UserMessage
+
+Messages: TypeAlias = tuple[UserMessage, ...]
+_TARGETS: tuple[InboxTarget, ...] = ("next-step", "next-turn")
+"""In the order in which they are claimed and cleared."""
+
+
+class Inbox:
+    """The pending input of one session.
+
+    Every method that changes it may raise what `Session.append` raises; then nothing has changed.
+    """
+
+    __slots__ = ("_append", "_ids", "_lists")
+
+    def __init__(self, append: Callable[[InboxSpliced], object]) -> None:
+        self._append = append
+        self._lists: Mapping[InboxTarget, list[UserMessage]] = {target: [] for target in _TARGETS}
+        self._ids: set[str] = set()
+
+    @property
+    def next_step(self) -> Messages:
+        """What the next claim takes, whichever step it is for."""
+        return tuple(self._lists["next-step"])
+
+    @property
+    def next_turn(self) -> Messages:
+        """The prompts that each open a turn of their own."""
+        return tuple(self._lists["next-turn"])
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything waits in either list."""
+        return bool(self._ids)
+
+    def splice(
+        self,
+        target: InboxTarget,
+        start: int | float,
+        delete: int | float,
+        insert: Iterable[UserMessage] = (),
+        outcome: Literal["canceled"] | None = None,
+    ) -> Messages:
+        """Replace `delete` messages from `start` with `insert`; returns what was removed.
+
+        A negative start counts from the end, and numbers beyond the list are clamped; so are infinities. A splice
+        that removes and inserts nothing records nothing.
+
+        Raises:
+            TypeError: for NaN, a fraction, or what is no number.
+            DuplicateMessageError: for an id that is pending already, or twice in `insert`. Nothing was appended.
+        """
+        waiting = self._lists[target]
+        first = _index(start, len(waiting))
+        gone = tuple(waiting[first : first + _count(delete, len(waiting) - first)])
+        inserted = tuple(insert)
+        if gone or inserted:
+            self._append(
+                InboxSpliced(
+                    target=target, start=first, removed_count=len(gone) or None, inserted=inserted, outcome=outcome
+                )
+            )
+        return gone
+
+    def insert(self, target: InboxTarget, message: UserMessage) -> None:
+        """Put `message` at the end of a list. Raises DuplicateMessageError if its id is pending."""
+        self._append(InboxSpliced(target=target, start=len(self._lists[target]), inserted=(message,)))
+
+    def claim(self, first: bool) -> Messages:
+        """Take what the next step gets: all of next-step and, if it is the `first` claim of a turn, one prompt.
+
+        Recorded as one pure deletion for each list that it touches (CLM-01, CLM-02, CLM-03); none if nothing waits.
+        """
+        claimed = self.splice("next-step", 0, math.inf)
+        return claimed + self.splice("next-turn", 0, 1) if first else claimed
+
+    def clear(self) -> Messages:
+        """Discard everything that waits, next-step first; each list is one record with outcome `canceled`."""
+        steered = self.splice("next-step", 0, math.inf, outcome="canceled")
+        return steered + self.splice("next-turn", 0, math.inf, outcome="canceled")
+
+    def remove(self, id: str) -> UserMessage | None:
+        """Discard one message, wherever it waits; None if it does not wait any more."""
+        return self._swap(id, ())
+
+    def replace(self, id: str, new: UserMessage) -> UserMessage | None:
+        """Put `new` in the place of a message that waits; returns the old one, None if it does not wait any more."""
+        return self._swap(id, (new,))
+
+    def _swap(self, id: str, new: Messages) -> UserMessage | None:
+        if id not in self._ids:
+            return None
+        for target in _TARGETS:
+            for place, message in enumerate(self._lists[target]):
+                if message.id == id:
+                    self.splice(target, place, 1, new, "canceled")
+                    return message
+        return None
+
+    def check(self, record: InboxSpliced) -> None:
+        """Raises if `record` cannot be applied to the lists as they are. The session asks before it commits.
+
+        Raises:
+            DuplicateMessageError: if it inserts an id that is pending (INB-05).
+            SessionError: if it points outside its list.
+        """
+        waiting = self._lists[record.target]
+        end = record.start + (record.removed_count or 0)
+        if not 0 <= record.start <= end <= len(waiting):
+            raise SessionError(
+                f"{record.type} removes {record.removed_count or 0} at {record.start} of {record.target}, "
+                f"where {len(waiting)} wait"
+            )
+        if record.inserted:
+            gone = {message.id for message in waiting[record.start : end]}
+            fresh: set[str] = set()
+            for message in record.inserted:
+                if message.id in fresh or (message.id in self._ids and message.id not in gone):
+                    raise DuplicateMessageError(message.id)
+                fresh.add(message.id)
+
+    def apply(self, record: InboxSpliced) -> None:
+        """Take in a record that was checked and committed."""
+        waiting = self._lists[record.target]
+        end = record.start + (record.removed_count or 0)
+        self._ids.difference_update([message.id for message in waiting[record.start : end]])
+        waiting[record.start : end] = record.inserted
+        self._ids.update([message.id for message in record.inserted])
+
+
+def _whole(number: int | float) -> int | float:
+    """`number` if it is a whole one or infinite. Raises TypeError for everything else."""
+    if isinstance(number, int) or (isinstance(number, float) and (math.isinf(number) or number.is_integer())):  # pyright: ignore[reportUnnecessaryIsInstance]  # from an untyped caller
+        return number
+    raise TypeError(f"a place or a count in the inbox is a whole number or infinite, not {number!r}")
+
+
+def _index(start: int | float, length: int) -> int:
+    start = _whole(start)
+    return int(max(0, length + start) if start < 0 else min(start, length))
+
+
+def _count(delete: int | float, rest: int) -> int:
+    return int(min(max(0, _whole(delete)), rest))
