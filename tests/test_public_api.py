@@ -49,16 +49,19 @@ READS_ONLY: Mapping[str, frozenset[str]] = {
 FOR_TYPES_UPWARD = {("lifecycle.errors", "lifecycle.vocabulary.failures")}
 """The exceptions to "never up", for types only: an error carries the failure or the cause that it reports."""
 
+_pydantic = frozenset({"vocabulary", "session", "services", "driver", "policies", "proof"}) | {
+    "testing", "commands", "lifecycle_adapters",
+}  # fmt: skip
 LIBRARIES: Mapping[str, frozenset[str]] = {
-    "pydantic": frozenset({"vocabulary", "session", "services", "driver", "policies", "proof"})
-    | {"testing", "commands", "lifecycle_adapters"},
+    "pydantic": _pydantic,
+    "pydantic_core": _pydantic,  # its other half
     "anyio": frozenset({"session", "services", "driver", "policies", "proof"})
     | {"testing", "commands", "lifecycle_adapters"},
     "httpx": frozenset({"commands", "lifecycle_adapters"}),
     "hypothesis": frozenset({"testing"}),
     "pytest": frozenset({"testing"}),
     "statemachine": frozenset({"lifecycle.definition.machine"}),
-    "sqlite3": frozenset({"lifecycle.session.sqlite"}),
+    "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_writer")),
     "xllamacpp": frozenset({"commands", "lifecycle_adapters"}),
 }
 """Who may import which library: rooms, or single modules. What is neither here nor in the standard library, nobody."""
