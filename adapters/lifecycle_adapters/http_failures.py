@@ -1,0 +1,327 @@
+"""What an HTTP provider's refusals and breakdowns mean: status, headers, body or exception in, a `Failure` out.
+
+One place for all wires. Each message is one sentence for people: what happened, at which host, what to do. No I/O.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+import httpx
+
+from lifecycle.vocabulary.failures import Failure, FailureCode
+from lifecycle.vocabulary.values import mend
+
+from .secret import Secret, strike_out
+
+_LONGEST_QUOTE = 400
+"""How much of a server's own words a message repeats."""
+
+_OVERFLOW = re.compile(
+    r"maximum context length|context[_ ]length[_ ]exceeded|prompt is too long|exceeds? the context window"
+    r"|context window|available context size|exceed_context_size|exceeds? context limit|maximum model length"
+    r"|configured context size|maximum allowed input length|exceeds the maximum size|request_too_large",
+    re.IGNORECASE,
+)
+_THROTTLED = re.compile(r"too many tokens, please wait|throttl|rate.?limit|too many requests|slow down", re.IGNORECASE)
+_SPENT = frozenset({
+    "insufficient_quota",
+    "credit_balance_exhausted",
+    "organization_spend_limit_exceeded",
+    "project_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "enforced_spend_limit_reached",
+    "billing_hard_limit_reached",
+})  # fmt: skip
+_SERVER_NAMES = frozenset({"server_error", "api_error", "internal_server_error", "timeout_error"})
+_PASSING_STATUSES = frozenset({408, 409, 425})
+"""Client errors that say: the same request, a little later."""
+
+_RETRYABLE = frozenset({
+    FailureCode.RATE_LIMIT,
+    FailureCode.OVERLOADED,
+    FailureCode.SERVER,
+    FailureCode.TIMEOUT,
+    FailureCode.TRANSPORT,
+    FailureCode.EMPTY_RESPONSE,
+})  # fmt: skip
+
+_REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Whom the messages speak of: the server, the model asked for, where the key came from, what is struck out."""
+
+    name: str
+    """Scheme, host and port."""
+    model: str | None = None
+    not_found: str = ""
+    """Advice for who asked for something that is not there."""
+    key: Secret | None = None
+    key_variable: str | None = None
+    """The environment variable that would hold the key."""
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+
+    def quote(self, text: str) -> str:
+        """A server's words, fit for a message: one line of bounded length, without secrets or control characters."""
+        clean = mend(strike_out(text, self.secrets)[: 64 * _LONGEST_QUOTE])
+        clean = " ".join("".join(c if c.isprintable() else " " for c in clean).split())
+        return clean if len(clean) <= _LONGEST_QUOTE else clean[: _LONGEST_QUOTE - 3] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the body of an error says: its words, and the codes and types that it names."""
+
+    message: str
+    names: frozenset[str]
+    status: int | None
+    request_id: str | None
+
+
+def of_response(site: Site, status: int, headers: Mapping[str, str], body: object) -> Failure:
+    """The failure that an error response reports. `body` is decoded JSON, or text."""
+    said = _read(body)
+    code = classify(status, body)
+    quoted = site.quote(said.message)
+    words = f": {quoted}" if quoted else ""
+    request_id = next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), said.request_id)
+    return Failure(
+        message=_sentence(site, status, code, said.names, words),
+        code=code.value,
+        status=status,
+        request_id=None if request_id is None else site.quote(request_id),
+        retryable=code in _RETRYABLE,
+        retry_after=retry_after(headers),
+    )
+
+
+def in_stream(site: Site, body: object) -> Failure:
+    """The failure that a server reports inside a stream that began well."""
+    said = _read(body)
+    code = classify(None, body)
+    quoted = site.quote(said.message)
+    return Failure(
+        message=f"{site.name} broke the answer off" + (f": {quoted}" if quoted else " with an error"),
+        code=code.value,
+        status=said.status,
+        retryable=code in _RETRYABLE,
+    )
+
+
+def of_redirect(site: Site, status: int, location: str) -> Failure:
+    """A redirect is refused: following it would hand the conversation and the key to somebody else."""
+    target = site.quote(location)
+    return Failure(
+        message=f"{site.name} redirects to {target or 'nowhere'} (HTTP {status}), which was not followed; "
+        "if you trust it, make it the base URL",
+        code=FailureCode.PROTOCOL.value,
+        status=status,
+        retryable=False,
+    )
+
+
+def of_exception(site: Site, error: Exception, phase: str) -> Failure:
+    """The failure that an httpx exception stands for. `phase` completes "timed out ..."."""
+    if isinstance(error, httpx.TimeoutException):
+        return timed_out(site, _TIMEOUT_PHASES.get(type(error), phase))
+    if isinstance(error, httpx.ProxyError):
+        return transport(f"the proxy on the way to {site.name} refused: {site.quote(str(error))}")
+    if isinstance(error, httpx.ConnectError):
+        return _no_connection(site, error)
+    if isinstance(error, (httpx.LocalProtocolError, httpx.UnsupportedProtocol)):
+        # Its text may hold a header, so also a key: it is not repeated.
+        return Failure(
+            message=f"the request to {site.name} cannot be sent: a header or the base URL is malformed",
+            code=FailureCode.INVALID_REQUEST.value,
+            retryable=False,
+        )
+    return transport(f"the connection to {site.name} broke before the answer was finished; try again")
+
+
+def timed_out(site: Site, phase: str) -> Failure:
+    """`phase` completes "timed out ..." and says what to raise."""
+    return Failure(message=f"{site.name} timed out {phase}", code=FailureCode.TIMEOUT.value, retryable=True)
+
+
+def transport(message: str, *, retryable: bool = True) -> Failure:
+    return Failure(message=message, code=FailureCode.TRANSPORT.value, retryable=retryable)
+
+
+def protocol(message: str, *, status: int | None = None, retryable: bool) -> Failure:
+    return Failure(message=message, code=FailureCode.PROTOCOL.value, status=status, retryable=retryable)
+
+
+def empty_response(site: Site) -> Failure:
+    return Failure(
+        message=f"{site.name} finished the answer without any content; try again, or ask in other words",
+        code=FailureCode.EMPTY_RESPONSE.value,
+        retryable=True,
+    )
+
+
+def classify(status: int | None, body: object) -> FailureCode:
+    """Which of the neutral names fits. `status` is None inside a stream; then a status that the body names counts."""
+    said = _read(body)
+    names = said.names
+    text = " ".join((said.message, *names))
+    seen = status if status is not None and status >= 400 else said.status
+    if names & _SPENT or seen == 402:
+        return FailureCode.QUOTA
+    if "overloaded_error" in names or seen == 529:
+        return FailureCode.OVERLOADED
+    if seen == 429 or names & {"rate_limit_error", "rate_limit_exceeded"}:
+        return FailureCode.RATE_LIMIT
+    overflow = _OVERFLOW.search(text)
+    if _THROTTLED.search(text) and not overflow:
+        return FailureCode.RATE_LIMIT
+    if overflow or seen == 413:
+        return FailureCode.CONTEXT_OVERFLOW
+    if seen in (401, 403) or "authentication_error" in names:
+        return FailureCode.AUTH
+    if seen in _PASSING_STATUSES or (seen is not None and seen >= 500) or names & _SERVER_NAMES:
+        return FailureCode.SERVER
+    if seen is not None or names & {"invalid_request_error", "badrequesterror"}:
+        return FailureCode.INVALID_REQUEST
+    return FailureCode.SERVER
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the server asks to wait; None where it says nothing usable.
+
+    A date is measured against the server's own `Date`, so that a wrong clock here does no harm, and is never negative.
+    """
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", milliseconds):
+        return float(milliseconds) / 1000
+    value = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
+    until = _date(value)
+    if until is None:
+        return None
+    now = _date(headers.get("date", ""))
+    return max(0.0, until - (time.time() if now is None else now))
+
+
+def _date(text: str) -> float | None:
+    if not re.search(r"[0-9]:[0-9]{2}:[0-9]{2}", text):  # the parser is lenient and takes "1e3" for a date of its own
+        return None
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _read(body: object) -> _Said:
+    message, names, request_id = "", set[str](), None
+    for part in _parts(body):
+        if isinstance(part, str):
+            message = message or part
+            continue
+        for key in ("code", "type", "error_code", "__type"):
+            value = part.get(key)
+            if isinstance(value, (str, int)) and not isinstance(value, bool):
+                names.add(str(value).lower()[:200])
+        words = part.get("message", part.get("detail"))
+        if isinstance(words, str):
+            message = words
+        if isinstance(part.get("request_id"), str):
+            request_id = part["request_id"]
+    named = [int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)]
+    return _Said(message, frozenset(names), min(named) if named else None, request_id)
+
+
+def _parts(body: object) -> Iterator[str | dict[str, Any]]:
+    """The body and the errors nested in it, outermost first. Servers nest them once; three is generous."""
+    for _ in range(3):
+        if isinstance(body, str):
+            yield body
+            return
+        if not isinstance(body, dict):
+            return
+        known = cast("dict[str, Any]", body)
+        yield known
+        body = known.get("error")
+
+
+def _sentence(site: Site, status: int, code: FailureCode, names: frozenset[str], words: str) -> str:
+    match code:
+        case FailureCode.AUTH:
+            if site.key is not None:
+                return f"the key in {site.key.origin} was refused by {site.name} (HTTP {status}){words}"
+            where = f"set {site.key_variable}" if site.key_variable else "pass api_key"
+            return f"{site.name} asks for a key and none was given; {where} (HTTP {status}){words}"
+        case FailureCode.INVALID_REQUEST if status == 404 or "model_not_found" in names:
+            asked = f"the model {site.model!r}" if site.model else "what was asked for"
+            return f"{site.name} does not serve {asked} (HTTP {status}; {site.not_found}){words}"
+        case FailureCode.INVALID_REQUEST:
+            return f"{site.name} refused the request (HTTP {status}){words}"
+        case FailureCode.CONTEXT_OVERFLOW:
+            return f"the conversation is too long for the model at {site.name} (HTTP {status}){words}"
+        case FailureCode.RATE_LIMIT:
+            return f"{site.name} is asked too often (HTTP {status}){words}"
+        case FailureCode.QUOTA:
+            return f"the account at {site.name} is used up (HTTP {status}){words}"
+        case FailureCode.OVERLOADED:
+            return f"{site.name} is overloaded (HTTP {status}){words}"
+        case _:
+            return f"{site.name} failed (HTTP {status}){words}"
+
+
+_TIMEOUT_PHASES: dict[type[Exception], str] = {
+    httpx.ConnectTimeout: "while connecting; is the server running, and connect_seconds long enough?",
+    httpx.WriteTimeout: "while the request was being sent; raise write_seconds if it is large",
+    httpx.PoolTimeout: "waiting for a free connection; raise pool_seconds or the limits of the client",
+}
+
+
+def _no_connection(site: Site, error: Exception) -> Failure:
+    cannot = f"cannot connect to {site.name}"
+    causes = tuple(_causes(error))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            why = site.quote(cause.verify_message or cause.reason or "it could not be verified")
+            return transport(
+                f"{cannot}: its certificate was not accepted ({why}); for a private authority set SSL_CERT_FILE",
+                retryable=False,
+            )
+    text = " ".join(map(str, causes))
+    if any(isinstance(cause, ssl.SSLError) for cause in causes) or "[SSL" in text:
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            return transport(
+                f"{cannot}: its certificate was not accepted; for a private authority set SSL_CERT_FILE",
+                retryable=False,
+            )
+        return transport(
+            f"{cannot}: the TLS handshake failed; does it speak TLS, or is the base URL http://?", retryable=False
+        )
+    for cause in causes:
+        if isinstance(cause, socket.gaierror):
+            return transport(f"{cannot}: the host name is not known; check the base URL and the network")
+        if isinstance(cause, ConnectionRefusedError):
+            return transport(f"{cannot}: connection refused; is the server running?")
+    reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None)
+    return transport(f"{cannot}: {site.quote(reason or 'no route to it')}; is the server running?")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception, what caused it, and the members of groups among them."""
+    pending, seen = [error], set[int]()
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        if isinstance(current, BaseExceptionGroup):
+            pending += cast("BaseExceptionGroup[BaseException]", current).exceptions
+        pending += [cause for cause in (current.__cause__, current.__context__) if cause is not None]

@@ -1,0 +1,318 @@
+"""One streamed HTTP exchange with a provider: bounded, timed phase by phase, closed on every way out.
+
+Shared by all wires: a wire says what to send and understands what comes back; connections, limits, redirects,
+compression and refusals are dealt with here. Nothing here holds a cancel scope across a yield.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from ssl import SSLContext
+
+import anyio
+import httpx
+
+from lifecycle.errors import ModelError
+from lifecycle.vocabulary.failures import Failure
+
+from . import http_failures
+from .http_failures import Site
+from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
+
+_EXCERPT_BYTES = 64 * 1024
+_EXCERPT_SECONDS = 5.0
+_TAIL_SECONDS = 5.0
+_PIECE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long each phase of a request may take, in seconds; None is no limit.
+
+    Args:
+        connect_seconds: Until the connection stands, TLS included.
+        pool_seconds: Until a connection is free, where a client is shared.
+        write_seconds: For each piece of the request to leave.
+        first_byte_seconds: From the whole request to the head of the response. Models may think for minutes first.
+        read_seconds: Silence in the middle of the answer; keep-alive comments end it.
+        progress_seconds: The same without keep-alives: for a server that is alive but whose model is dead.
+    """
+
+    connect_seconds: float | None = 10.0
+    pool_seconds: float | None = 60.0
+    write_seconds: float | None = 60.0
+    first_byte_seconds: float | None = 600.0
+    read_seconds: float | None = 300.0
+    progress_seconds: float | None = 600.0
+
+
+class Connections:
+    """Where the connections of an adapter come from.
+
+    Between `open` and `close`, or with the caller's own client, they are kept for the next request. Otherwise each
+    request makes and closes its own, so that an adapter that nobody closes leaves nothing behind.
+    """
+
+    def __init__(self, shared: httpx.AsyncClient | None = None) -> None:
+        self._shared = shared
+        self._own: httpx.AsyncClient | None = None
+        self._tls: SSLContext | None = None
+
+    def open(self) -> None:
+        if self._shared is None and self._own is None:
+            self._own = self._client()
+
+    async def close(self) -> None:
+        """Close what `open` opened; a client of the caller's stays open."""
+        own, self._own = self._own, None
+        if own is not None:
+            await own.aclose()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncGenerator[httpx.AsyncClient]:
+        kept = self._shared or self._own
+        if kept is not None:
+            yield kept
+            return
+        async with self._client() as own:
+            yield own
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context()  # some 20 ms of reading certificates: once
+        return httpx.AsyncClient(verify=self._tls)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request that is ready to be sent."""
+
+    url: httpx.URL
+    body: bytes
+    headers: Mapping[str, str]
+    site: Site
+    timeouts: Timeouts
+    max_event_bytes: int = MAX_EVENT_BYTES
+
+
+class Exchange:
+    """A response that began well. `read` gives its events as they come; what goes wrong is a ModelError."""
+
+    def __init__(self, sent: Outgoing, response: httpx.Response) -> None:
+        self._sent = sent
+        self._response = response
+        self._reads = response.aiter_raw()  # not the decoding kind: that one would inflate a bomb in one go
+        self._inflater = _Inflater(response.headers.get("content-encoding", ""))
+        self._events = EventDecoder(sent.max_event_bytes)
+        self._moved = anyio.current_time()
+        self.ended = False
+
+    @property
+    def content_type(self) -> str:
+        """Type and subtype, in lower case; empty if the server named none."""
+        named: str = self._response.headers.get("content-type", "")
+        return named.partition(";")[0].strip().lower()
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a web page, which no provider answers with."""
+        return self.content_type in ("text/html", "application/xhtml+xml")
+
+    @property
+    def is_document(self) -> bool:
+        """Whether it is one JSON document rather than a stream."""
+        return self.content_type == "application/json" or self.content_type.endswith("+json")
+
+    @property
+    def decodable(self) -> bool:
+        """Whether the compression of the body, if there is one, can be undone."""
+        return self._inflater.known
+
+    async def read(self) -> list[ServerEvent]:
+        """The events of the next read, perhaps none; `ended` tells that the body is over.
+
+        Raises:
+            ModelError: for a broken connection, a silence beyond its limit, an event beyond the limit.
+        """
+        events: list[ServerEvent] = []
+        try:
+            async for read in self._reads:
+                for piece in self._inflater.pieces(read):
+                    events += self._events.feed(piece)
+                self._watch(bool(events))
+                return events
+        except (httpx.HTTPError, zlib.error, EventTooLargeError) as error:
+            raise ModelError(self._failure(error)) from None
+        self.ended = True
+        return self._events.end()
+
+    async def document(self) -> bytes:
+        """The whole body, of a server that does not stream.
+
+        Raises:
+            ModelError: as `read`.
+        """
+        body = bytearray()
+        try:
+            async for read in self._reads:
+                for piece in self._inflater.pieces(read):
+                    body += piece
+                    if len(body) > self._sent.max_event_bytes:
+                        raise EventTooLargeError(self._sent.max_event_bytes)
+        except (httpx.HTTPError, zlib.error, EventTooLargeError) as error:
+            raise ModelError(self._failure(error)) from None
+        self.ended = True
+        return bytes(body)
+
+    async def excerpt(self) -> bytes:
+        """The beginning of a body that explains a refusal, bounded in size and time; empty if it cannot be read."""
+        body = bytearray()
+        with anyio.move_on_after(_EXCERPT_SECONDS):
+            try:
+                async for read in self._reads:
+                    for piece in self._inflater.pieces(read):
+                        body += piece
+                        if len(body) >= _EXCERPT_BYTES:
+                            return bytes(body[:_EXCERPT_BYTES])
+            except (httpx.HTTPError, zlib.error):
+                pass  # the status alone says enough
+        return bytes(body)
+
+    async def settle(self) -> None:
+        """Read what follows the terminal mark, normally nothing, so that the connection can serve the next request."""
+        with anyio.move_on_after(_TAIL_SECONDS):
+            try:
+                async for _ in self._reads:
+                    pass
+            except httpx.HTTPError:
+                pass  # the answer is complete; how its connection ends concerns nobody
+
+    async def close(self) -> None:
+        """Close the connection, unless the body was read to its end."""
+        # A read that is cancelled where it first waits, and only then a close: otherwise the generators that httpx
+        # nests would stay suspended, and be finalised whenever they are collected, with a warning under trio.
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                async for _ in self._reads:
+                    pass
+            except httpx.HTTPError:
+                pass
+        await self._response.aclose()
+
+    def _watch(self, moved: bool) -> None:
+        limit, now = self._sent.timeouts.progress_seconds, anyio.current_time()
+        if moved:
+            self._moved = now
+        elif limit is not None and now - self._moved > limit:
+            phase = f"after {limit} seconds of keep-alives without an answer; raise progress_seconds if need be"
+            raise ModelError(http_failures.timed_out(self._sent.site, phase))
+
+    def _failure(self, error: Exception) -> Failure:
+        site = self._sent.site
+        if isinstance(error, EventTooLargeError):
+            return http_failures.protocol(f"{site.name} sent too much: {error}", retryable=False)
+        if isinstance(error, zlib.error):
+            return http_failures.protocol(f"{site.name} sent a body that does not decompress", retryable=True)
+        seconds = self._sent.timeouts.read_seconds
+        return http_failures.of_exception(
+            site, error, f"after {seconds} seconds of silence in the middle of the answer; raise read_seconds"
+        )
+
+
+class _Inflater:
+    """Undoes a compression that nobody asked for, in pieces of bounded size."""
+
+    def __init__(self, encoding: str) -> None:
+        self.encoding = encoding.strip().lower()
+        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if self.encoding in ("gzip", "x-gzip") else None
+
+    @property
+    def known(self) -> bool:
+        return self._inflate is not None or self.encoding in ("", "identity")
+
+    def pieces(self, read: bytes) -> Iterator[bytes]:
+        """Raises zlib.error."""
+        if self._inflate is None:
+            yield read
+            return
+        if self._inflate.eof:
+            return  # what follows would only pile up
+        piece = read
+        while read or len(piece) >= _PIECE_BYTES:  # a full piece: more may be waiting inside
+            piece = self._inflate.decompress(read, _PIECE_BYTES)
+            read = self._inflate.unconsumed_tail
+            if piece:
+                yield piece
+
+
+@asynccontextmanager
+async def exchange(connections: Connections, sent: Outgoing) -> AsyncGenerator[Exchange]:
+    """Send the request; the block gets a response that can be an answer.
+
+    Raises:
+        ModelError: if nothing, or a refusal, came back. Also raised by the exchange within the block.
+    """
+    async with connections.client() as client:
+        response = await _send(client, sent)
+        opened = Exchange(sent, response)
+        try:
+            await _refuse(opened, response, sent.site)
+            yield opened
+        finally:
+            with anyio.CancelScope(shield=True):
+                await opened.close()
+
+
+async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
+    limits = sent.timeouts
+    phases = {
+        "connect": limits.connect_seconds,
+        "read": limits.first_byte_seconds,
+        "write": limits.write_seconds,
+        "pool": limits.pool_seconds,
+    }
+    try:
+        request = client.build_request(
+            "POST", sent.url, content=sent.body, headers=sent.headers, extensions={"timeout": phases}
+        )
+        response = await client.send(request, stream=True, follow_redirects=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        seconds = limits.first_byte_seconds
+        phase = f"after {seconds} seconds without any answer; raise first_byte_seconds if need be"
+        raise ModelError(http_failures.of_exception(sent.site, error, phase)) from None
+    phases["read"] = limits.read_seconds  # the body's reads take the limit that stands here when they begin
+    return response
+
+
+async def _refuse(opened: Exchange, response: httpx.Response, site: Site) -> None:
+    """Raise ModelError if the response cannot be an answer."""
+    status, headers = response.status_code, response.headers
+    if 300 <= status < 400:
+        raise ModelError(http_failures.of_redirect(site, status, headers.get("location", "")))
+    if status >= 400:
+        raw = await opened.excerpt() if opened.decodable else b""
+        try:
+            body: object = json.loads(raw)
+        except (ValueError, RecursionError):
+            body = "" if opened.is_page else raw.decode("utf-8", "replace")
+        raise ModelError(http_failures.of_response(site, status, headers, body))
+    if not opened.decodable:
+        encoding = site.quote(headers["content-encoding"])
+        raise ModelError(
+            http_failures.protocol(f"{site.name} compressed the answer with {encoding}, unasked", retryable=False)
+        )
+    if opened.is_page:
+        excerpt = site.quote((await opened.excerpt()).decode("utf-8", "replace"))[:120]
+        raise ModelError(
+            http_failures.protocol(
+                f"{site.name} answered with {opened.content_type} instead of a stream (is the base URL right, or does "
+                f"a login page stand in between?): {excerpt}",
+                status=status,
+                retryable=False,
+            )
+        )
