@@ -94,7 +94,7 @@ class UsageReport(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """The end of the stream. `failure` goes with `error` and `aborted`; `replay` is provider state, an entry a block."""
+    """The stream's end. `failure` goes with `error` and `aborted`; `replay` is provider state, an entry a block."""
 
     kind: FinishKind = FinishKind.STOP
     failure: Failure | None = None

@@ -23,7 +23,7 @@ InboxTarget: TypeAlias = Literal["next-turn", "next-step"]
 
 
 class Replace(Value, frozen=True):
-    """The event takes the place of the surface's nodes from `start` to `end`, inclusive, named by their seq (LOG-05)."""
+    """The event takes the place of the surface's nodes from seq `start` to seq `end`, inclusive (LOG-05)."""
 
     op: Literal["replace"] = "replace"
     start: int

@@ -46,7 +46,7 @@ class Failure(Value, frozen=True):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure that an exception stands for: its own if it carries one, else its rendered chain of causes (TRN-09)."""
+    """The failure that an exception stands for: the one it carries, or its rendered chain of causes (TRN-09)."""
     carried = getattr(error, "failure", None)
     if isinstance(carried, Failure):
         return carried

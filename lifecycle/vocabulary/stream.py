@@ -42,7 +42,7 @@ Row: TypeAlias = Annotated[TextRun | CallRun | Single, Field(discriminator="type
 
 
 class TimedStream(Value, frozen=True):
-    """The chunks that were accepted. `start` is the time of the first one, in epoch milliseconds (0 if there is none)."""
+    """The accepted chunks. `start` is the time of the first one, in epoch milliseconds (0 if there is none)."""
 
     start: int = 0
     rows: tuple[Row, ...] = ()

@@ -1,0 +1,1 @@
+"""Floor 2: what a lifecycle is, and ours. No I/O, no clock, no task."""

@@ -1,0 +1,428 @@
+"""Lifecycles: python-statemachine classes whose phases do and whose arrows emit.
+
+`Phase` is the library's State, `Arrow` its Transition and `Lifecycle` its StateMachine, so that everything the
+library offers still works, and its engine is the reference that the frozen table is compared with. Added are:
+
+* what a phase does, which lifecycle it runs, and what an arrow emits, as data;
+* guards that are boolean expressions over the fields of one frozen `facts` class, checked at import;
+* `abort` and `fault`, which every phase must answer once a lifecycle declares them;
+* inheritance by copy: a subclass owns fresh phases and arrows, so that extending never edits a parent.
+
+This module is the only contact with the library; `tests/definition/test_machine.py` names what it leans on.
+"""
+
+# pyright: reportUnknownMemberType=false
+# The library annotates its own signatures only in part.
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+from statemachine import State, StateMachine
+from statemachine.exceptions import InvalidDefinition, TransitionNotAllowed
+from statemachine.factory import StateMachineMetaclass
+from statemachine.spec_parser import replace_operators
+from statemachine.transition import Transition
+from statemachine.transition_list import TransitionList
+
+from lifecycle.errors import DefinitionError, IllegalTransitionError
+
+from .effects import Effect, Note
+
+Lane: TypeAlias = Literal["start", "body", "commit"]
+
+ABORT = "abort"
+"""The event of a cancelled run."""
+FAULT = "fault"
+"""The event of a run in which something raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How a picture draws an arrow that goes back: as a loop, as a note, or by drawing again where it leads."""
+
+    note: Note | None = None
+    replay: bool = False
+
+
+LOOP = Fold()
+REPLAY = Fold(replay=True)
+
+
+class Arrow(Transition):
+    """A guarded transition that says what it emits and when it is taken."""
+
+    def __init__(
+        self,
+        source: State,
+        target: State,
+        *,
+        cond: str | None = None,
+        unless: str | None = None,
+        when: str = "",
+        emits: Iterable[Effect] = (),
+        fold: Fold = LOOP,
+        drawn: bool = True,
+        internal: bool = False,
+    ) -> None:
+        for guard in (cond, unless):
+            if guard is not None and not isinstance(cast(object, guard), str):
+                raise DefinitionError(f"an arrow's guard is an expression over facts, such as 'ready', not {guard!r}")
+        super().__init__(source, target, cond=cond, unless=unless, internal=internal)
+        self.emits = tuple(emits)
+        self.when, self.fold, self.drawn = when, fold, drawn
+        terms = [] if cond is None else [replace_operators(cond)]
+        terms += [] if unless is None else [f"not ({replace_operators(unless)})"]
+        self.guard = terms[0] if len(terms) == 1 else " and ".join(f"({term})" for term in terms)
+        """The guard as one boolean expression; empty when the arrow is always open."""
+        self._guards = {"cond": cond, "unless": unless}
+
+    def between(self, source: State, target: State) -> Arrow:
+        """The same arrow between other phases."""
+        return Arrow(
+            source,
+            target,
+            **self._guards,
+            when=self.when,
+            emits=self.emits,
+            fold=self.fold,
+            drawn=self.drawn,
+            internal=self.internal,
+        )
+
+    @property
+    def goal(self) -> str:
+        """The name of the phase it leads to."""
+        return cast(State, self.target).id
+
+
+class Arrows(TransitionList):
+    """Arrows of one event."""
+
+    def __iter__(self) -> Iterator[Arrow]:
+        return iter(cast("list[Arrow]", self.transitions))
+
+    def __or__(self, other: Iterable[Arrow]) -> Arrows:
+        return Arrows([*self, *other])
+
+
+class Phase(State):
+    """A state that says what is done when it is entered, and what may be asked of it again.
+
+    Args:
+        does: The effects, in order. The result of the last one that is performed is the event that follows.
+        runs: Another lifecycle that is run to its end while this phase lasts.
+        then: Which event of this lifecycle follows each event that ends the other one.
+        loops: The words over the loop of this phase's `again` arrows.
+        lane: Where several runs go side by side: those in `start` come one at a time in order, those in `body` overlap,
+            and those in `commit` come one at a time in order again.
+        settles: A cancel waits until this phase has done what it does.
+    """
+
+    def __init__(
+        self,
+        *does: Effect,
+        initial: bool = False,
+        final: bool = False,
+        runs: type[Lifecycle] | None = None,
+        then: Mapping[str, str] | None = None,
+        loops: str = "",
+        lane: Lane = "start",
+        settles: bool = False,
+    ) -> None:
+        super().__init__(initial=initial, final=final)
+        self.does = does
+        self.runs, self.then = runs, MappingProxyType(dict(then or {}))
+        self.loops, self.lane, self.settles = loops, lane, settles
+        self.owner: type[Lifecycle] | None = None
+
+    def but(self, *does: Effect, **changes: Any) -> Phase:
+        """The same phase with other effects, if any are given, or with other options."""
+        kept: dict[str, Any] = {
+            "initial": self.initial,
+            "final": self.final,
+            "runs": self.runs,
+            "then": self.then,
+            "loops": self.loops,
+            "lane": self.lane,
+            "settles": self.settles,
+        }
+        return Phase(*(does or self.does), **{**kept, **changes})
+
+    @property
+    def arrows(self) -> Iterator[Arrow]:
+        """The arrows that start here, in the order of declaration."""
+        return iter(cast("list[Arrow]", list(self.transitions)))
+
+    def to(  # type: ignore[override]  # a property of State; here a method with a known signature
+        self,
+        target: Phase,
+        *,
+        cond: str | None = None,
+        unless: str | None = None,
+        when: str = "",
+        emits: Iterable[Effect] = (),
+        fold: Fold = LOOP,
+        drawn: bool = True,
+    ) -> Arrows:
+        """Declare an arrow. Nothing is added to the phase itself: it may belong to a parent lifecycle."""
+        return Arrows([Arrow(self, target, cond=cond, unless=unless, when=when, emits=emits, fold=fold, drawn=drawn)])
+
+    def again(
+        self,
+        *,
+        cond: str | None = None,
+        unless: str | None = None,
+        when: str = "",
+        emits: Iterable[Effect] = (),
+        drawn: bool = True,
+    ) -> Arrows:
+        """An arrow back to this phase that does not enter it anew: its last effect is asked again."""
+        return Arrows([Arrow(self, self, cond=cond, unless=unless, when=when, emits=emits, drawn=drawn, internal=True)])
+
+
+class Sources:
+    """Several phases as the source of one event's arrows."""
+
+    def __init__(self, *phases: Phase) -> None:
+        self._phases = phases
+
+    def to(self, target: Phase, **options: Any) -> Arrows:
+        """An arrow from each of them."""
+        return Arrows([arrow for phase in self._phases for arrow in phase.to(target, **options)])
+
+    def again(self, **options: Any) -> Arrows:
+        """An arrow back to itself for each of them."""
+        return Arrows([arrow for phase in self._phases for arrow in phase.again(**options)])
+
+
+ANYWHERE = Phase()
+"""As a source: every phase that is not final and has no arrow of its own for the event, in subclasses too."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoFacts:
+    """The facts of a lifecycle whose arrows carry no guard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """All that a lifecycle declares; every reader starts here."""
+
+    name: str
+    doc: str
+    facts: type[Any]
+    phases: Mapping[str, Phase]
+    declared: Mapping[str, Arrows]
+    """The arrows by event as they were written, `ANYWHERE` and inherited ones included."""
+
+    @property
+    def initial(self) -> str:
+        return next(name for name, phase in self.phases.items() if phase.initial)
+
+    @property
+    def final(self) -> frozenset[str]:
+        return frozenset(name for name, phase in self.phases.items() if phase.final)
+
+    @property
+    def arrows(self) -> Iterator[tuple[str, Arrow]]:
+        """Every arrow with its event, phase by phase, in the order of declaration."""
+        for phase in self.phases.values():
+            for arrow in phase.arrows:
+                for event in arrow.events:
+                    yield str(event), arrow
+
+    @property
+    def endings(self) -> frozenset[str]:
+        """The events that may end it."""
+        return frozenset(event for event, arrow in self.arrows if arrow.goal in self.final)
+
+    @property
+    def atoms(self) -> frozenset[str]:
+        """Every fact that a guard reads."""
+        return frozenset(atom for arrows in self.declared.values() for arrow in arrows for atom in _atoms(arrow.guard))
+
+
+def _atoms(guard: str) -> Iterator[str]:
+    if guard:
+        for node in ast.walk(ast.parse(guard, mode="eval")):
+            if isinstance(node, ast.Name):
+                yield node.id
+
+
+_RESERVED = frozenset(dir(StateMachine)) | {"spec", "facts", "model", "states", "listeners", "start_value"}
+_HARMLESS = frozenset({"send", "name"})
+"""Names that the library's class has, proven harmless as events."""
+
+
+class LifecycleMeta(StateMachineMetaclass):
+    """Gives every lifecycle phases and arrows of its own, and checks what it declares."""
+
+    facts: type[Any]
+    spec: Spec
+    _made: dict[str, Any]
+
+    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
+        phases: dict[str, Phase] = {}
+        declared: dict[str, Arrows] = {}
+        for base in reversed(bases):
+            inherited = getattr(base, "spec", None)
+            if isinstance(inherited, Spec):
+                phases.update(inherited.phases)
+                declared.update(inherited.declared)
+        written = {key: value for key, value in body.items() if isinstance(value, Phase)}
+        phases.update(written)
+        declared.update({key: value for key, value in body.items() if isinstance(value, Arrows)})
+        for key in (*written, *declared):
+            if key in _RESERVED - _HARMLESS or (key in phases and key in declared):
+                other = "both a phase and an event" if key in phases and key in declared else "a name of the library's"
+                raise DefinitionError(f"{name}.{key}: {key!r} is {other}; choose another")
+
+        own = {key: phase.but() for key, phase in phases.items()}
+        local = _Localiser(name, bases, phases, own)
+        events = {event: local.arrows(event, arrows) for event, arrows in declared.items()}
+        facts = body.get("facts") or next((base.facts for base in bases if isinstance(base, LifecycleMeta)), NoFacts)
+        spec = Spec(name, (body.get("__doc__") or "").strip(), facts, MappingProxyType(own), MappingProxyType(declared))
+        _check(spec, events)
+
+        readers = {atom: _reader(atom) for atom in spec.atoms}
+        made = {**body, **own, **events, **readers, "facts": facts, "spec": spec}
+        lifecycle = super().__new__(cls, name, bases, made)
+        lifecycle._made = {**body, **own, **events}
+        for phase in own.values():
+            phase.owner = cast("type[Lifecycle]", lifecycle)
+        return lifecycle
+
+    def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> None:
+        try:
+            super().__init__(name, cast("tuple[type]", bases), cls._made)
+        except InvalidDefinition as wrong:
+            raise DefinitionError(f"{name}: {wrong}") from wrong
+
+    def add_inherited(cls, bases: tuple[type, ...]) -> None:
+        """Nothing: inherited phases and arrows were copied in `__new__`."""
+
+
+class _Localiser:
+    """Turns declared arrows, which may start or end in a parent's phases, into arrows between a lifecycle's own."""
+
+    def __init__(
+        self, name: str, bases: tuple[type, ...], phases: Mapping[str, Phase], own: Mapping[str, Phase]
+    ) -> None:
+        self._name, self._own = name, own
+        self._ids = {id(phase): key for key, phase in phases.items()}
+        self._family = {ancestor for base in bases for ancestor in base.__mro__}
+
+    def phase(self, phase: Phase, event: str) -> Phase:
+        key = self._ids.get(id(phase))
+        if key is None and phase.owner in self._family:
+            key = phase.id
+        if key is None or key not in self._own:
+            whose = "a phase that it has no name for" if phase.owner is None else f"{phase.owner.__name__}.{phase.id}"
+            raise DefinitionError(f"{self._name}.{event}: leads from or to {whose}, which is no phase of {self._name}")
+        return self._own[key]
+
+    def arrows(self, event: str, declared: Arrows) -> Arrows:
+        taken = {self.phase(cast(Phase, arrow.source), event) for arrow in declared if arrow.source is not ANYWHERE}
+        rest = [phase for phase in self._own.values() if not phase.final and phase not in taken]
+        made: list[Arrow] = []
+        for arrow in declared:
+            target = self.phase(cast(Phase, arrow.target), event)
+            anywhere = arrow.source is ANYWHERE
+            for source in rest if anywhere else [self.phase(cast(Phase, arrow.source), event)]:
+                made.append(arrow.between(source, target))
+        for arrow in made:
+            arrow.source.transitions.add_transitions(arrow)
+        return Arrows(made)
+
+
+def _check(spec: Spec, events: Mapping[str, Arrows]) -> None:
+    if not spec.phases:
+        return
+    if not is_dataclass(spec.facts):
+        raise DefinitionError(f"{spec.name}: facts must be a frozen dataclass, not {spec.facts!r}")
+    known = {field.name for field in fields(spec.facts)}
+    for event, arrows in events.items():
+        _check_guards(spec.name, event, arrows, known, spec.facts.__name__)
+    for atom in sorted(spec.atoms & {*spec.phases, *events}):
+        raise DefinitionError(f"{spec.name}: the fact {atom!r} has the name of a phase or an event; rename one of them")
+    for event in (ABORT, FAULT):
+        if event in events:
+            covered = {id(arrow.source) for arrow in events[event]}
+            for name, phase in spec.phases.items():
+                if not phase.final and id(phase) not in covered:
+                    raise DefinitionError(f"{spec.name}.{name}: say what follows {event!r}, such as ANYWHERE.to(...)")
+    for name, phase in spec.phases.items():
+        if phase.runs is not None:
+            _check_then(spec, name, phase, phase.runs, events)
+
+
+def _check_guards(name: str, event: str, arrows: Arrows, known: set[str], facts: str) -> None:
+    bare: set[int] = set()
+    for arrow in arrows:
+        try:
+            atoms = set(_atoms(arrow.guard))
+        except SyntaxError as wrong:
+            raise DefinitionError(f"{name}.{event}: the guard {arrow.guard!r} is no expression: {wrong.msg}") from wrong
+        for atom in sorted(atoms - known):
+            legal = ", ".join(sorted(known)) or "none"
+            raise DefinitionError(f"{name}.{event}: the guard reads {atom!r}, which is no field of {facts} ({legal})")
+        if id(arrow.source) in bare:
+            raise DefinitionError(f"{name}.{event}: an arrow without a guard must be the last one from its phase")
+        if not arrow.guard:
+            bare.add(id(arrow.source))
+
+
+def _check_then(spec: Spec, name: str, phase: Phase, runs: type[Lifecycle], events: Mapping[str, Arrows]) -> None:
+    endings = runs.spec.endings
+    for ending in sorted(endings ^ set(phase.then)):
+        hint = "say in `then` what follows" if ending in endings else "`then` names what never ends it:"
+        raise DefinitionError(f"{spec.name}.{name}: {hint} {runs.__name__}.{ending}")
+    for event in sorted(set(phase.then.values()) - set(events)):
+        raise DefinitionError(f"{spec.name}.{name}: `then` leads to {event!r}, which is no event of {spec.name}")
+
+
+def _reader(atom: str) -> Any:
+    """A guard for the library: reads one fact from the facts sent with the event."""
+
+    def read(self: Any, facts: Any) -> bool:
+        return bool(getattr(facts, atom))
+
+    read.__name__ = atom
+    read.__qualname__ = f"facts.{atom}"
+    return read
+
+
+class Lifecycle(StateMachine, metaclass=LifecycleMeta):
+    """The base of every lifecycle. A subclass names its phases and, by event, its arrows."""
+
+    facts: ClassVar[type[Any]] = NoFacts
+    spec: ClassVar[Spec]
+
+    def on_transition(self, transition: Arrow) -> Arrow:
+        """Makes the library hand back the arrow that was taken."""
+        return transition
+
+
+def fire(machine: Lifecycle, event: str, facts: Any = None) -> Arrow:
+    """Take one arrow with the reference engine and return it.
+
+    Raises:
+        IllegalTransitionError: if no arrow of the event is open. The machine stays where it is.
+    """
+    here = phase_of(machine)
+    try:
+        taken = machine.send(event, facts=facts if facts is not None else NoFacts())
+    except TransitionNotAllowed as refused:
+        legal = dict.fromkeys(str(name) for arrow in type(machine).spec.phases[here].arrows for name in arrow.events)
+        raise IllegalTransitionError(type(machine).__name__, here, event, legal) from refused
+    return cast(Arrow, taken)
+
+
+def phase_of(machine: Lifecycle) -> str:
+    """The name of the phase that a reference machine is in."""
+    return str(machine.current_state_value)

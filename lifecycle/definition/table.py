@@ -1,0 +1,125 @@
+"""The frozen table: a lifecycle compiled once. It decides as the reference engine does, some hundred times faster."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from lifecycle.errors import DefinitionError, IllegalTransitionError
+
+from .effects import Effect
+from .machine import Arrow, Lifecycle, Phase
+
+Guard = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One arrow of the table."""
+
+    source: str
+    event: str
+    target: str
+    guard: Guard | None
+    arrow: Arrow
+
+    @property
+    def emits(self) -> tuple[Effect, ...]:
+        return self.arrow.emits
+
+    @property
+    def again(self) -> bool:
+        """Whether the phase is not entered anew."""
+        return bool(self.arrow.internal)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A lifecycle as rows by phase and event. `phases` gives what each phase declares."""
+
+    name: str
+    initial: str
+    final: frozenset[str]
+    phases: Mapping[str, Phase]
+    rows: Mapping[str, Mapping[str, tuple[Row, ...]]]
+
+    def choose(self, phase: str, event: str, facts: Callable[[], Any]) -> Row:
+        """The arrow that `event` takes from `phase`. `facts` is called only if a guard wants to know.
+
+        Raises:
+            IllegalTransitionError: if none is open.
+        """
+        known: Any = None
+        for row in self.rows[phase].get(event, ()):
+            if row.guard is None:
+                return row
+            if known is None:
+                known = facts()
+            if row.guard(known):
+                return row
+        raise IllegalTransitionError(self.name, phase, event, self.events(phase))
+
+    def events(self, phase: str) -> tuple[str, ...]:
+        """The events that `phase` takes, with some facts or other."""
+        return tuple(self.rows[phase])
+
+
+@cache
+def table_of(lifecycle: type[Lifecycle]) -> Table:
+    """The table of a lifecycle, compiled at the first call."""
+    spec = lifecycle.spec
+    rows: dict[str, dict[str, list[Row]]] = {name: {} for name in spec.phases}
+    for event, arrow in spec.arrows:
+        row = Row(arrow.source.id, event, arrow.goal, compile_guard(arrow.guard) if arrow.guard else None, arrow)
+        rows[row.source].setdefault(event, []).append(row)
+    frozen = {
+        phase: MappingProxyType({event: tuple(found) for event, found in events.items()})
+        for phase, events in rows.items()
+    }
+    return Table(spec.name, spec.initial, spec.final, spec.phases, MappingProxyType(frozen))
+
+
+_PARTS = (
+    ast.Expression,
+    ast.BoolOp,
+    ast.And,
+    ast.Or,
+    ast.UnaryOp,
+    ast.Not,
+    ast.Name,
+    ast.Load,
+    ast.Compare,
+    ast.Constant,
+    ast.Eq,
+    ast.NotEq,
+    ast.Lt,
+    ast.LtE,
+    ast.Gt,
+    ast.GtE,
+)
+
+
+class _OnFacts(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.copy_location(ast.Attribute(ast.Name("facts", ast.Load()), node.id, ast.Load()), node)
+
+
+def compile_guard(guard: str) -> Guard:
+    """A function of the facts from a guard's expression.
+
+    Raises:
+        DefinitionError: if the expression holds more than names, constants, comparisons, and, or, not.
+    """
+    tree = ast.parse(guard, mode="eval")
+    for node in ast.walk(tree):
+        if not isinstance(node, _PARTS):
+            raise DefinitionError(f"the guard {guard!r} holds a {type(node).__name__}; facts and comparisons only")
+    body = _OnFacts().visit(tree).body
+    arguments = ast.arguments(posonlyargs=[], args=[ast.arg("facts")], kwonlyargs=[], kw_defaults=[], defaults=[])
+    source = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
+    made: Guard = eval(compile(source, f"<guard {guard}>", "eval"), {"__builtins__": {}})
+    return made

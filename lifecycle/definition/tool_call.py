@@ -1,0 +1,57 @@
+"""The lifecycle of one tool call, from its record to its result (group TLP). `tooling` of Step runs a pool of these."""
+
+from __future__ import annotations
+
+from .effects import DRIVER, HOOKS, TOOLS, answer, ask, hook, notify, tell
+from .machine import ANYWHERE, Lifecycle, Phase, Sources
+
+RESULT = notify("tools/result", "{ call, result }")
+UNDISPATCHED = tell(DRIVER, "the call becomes an error result", "aborted", name="aborted")
+FAULTED = tell(DRIVER, "the call becomes an error result", "what was raised", name="faulted")
+
+
+class ToolCall(Lifecycle):
+    """One call: allowed, guarded, checked, executed, and looked at once more.
+
+    `called` and `prepared` come one at a time in model order, `executing` may overlap with other calls, and
+    `posting` comes in model order again (TLS-08).
+    """
+
+    called = Phase(
+        hook("tools/pre-execute", "waterfall"),
+        answer(HOOKS, "allow, deny or ask", name="pre-execute verdict"),
+        initial=True,
+    )
+    prepared = Phase(
+        hook("tools/guard", "serial", "monotonic guards"),
+        answer(HOOKS, "deny or nothing", name="guard verdict"),
+    )
+    guarded = Phase(
+        ask(TOOLS, "check the arguments", "against the tool's schema"),
+    )
+    executing = Phase(
+        hook("tools/execute", "waterfall", "around the body"),
+        ask(TOOLS, "body", sender=HOOKS, times="?", inner=True),
+        answer(TOOLS, "outcome"),
+        lane="body",
+    )
+    posting = Phase(
+        hook("tools/post-execute", "waterfall"),
+        answer(HOOKS, "accept or block", name="post-execute verdict"),
+        lane="commit",
+        settles=True,
+    )
+    finished = Phase(final=True)
+
+    permit = called.to(prepared, when="the call is allowed")
+    refuse = Sources(called, prepared, guarded).to(posting, when="denied, unknown tool, or arguments that do not fit")
+    clear = prepared.to(guarded, when="no guard denies")
+    run = guarded.to(executing, when="the arguments fit")
+    settle = executing.to(posting, when="the body has ended")
+    publish = posting.to(finished, emits=[RESULT])
+    abort = executing.to(posting, when="cancelled while the body ran", drawn=False, emits=[UNDISPATCHED]) | ANYWHERE.to(
+        finished, when="cancelled before the body started", drawn=False, emits=[UNDISPATCHED, RESULT]
+    )
+    fault = Sources(prepared, guarded, executing).to(
+        posting, when="a guard or the body's wrapper raised", drawn=False, emits=[FAULTED]
+    ) | ANYWHERE.to(finished, when="a hook raised", drawn=False, emits=[FAULTED, RESULT])

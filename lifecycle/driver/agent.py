@@ -1,0 +1,356 @@
+"""The agent: the public handle of one session's lifecycle."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from lifecycle.errors import AgentBusyError, AgentDisposedError, IllegalTransitionError, SessionError
+from lifecycle.services.hooks import Hooks
+from lifecycle.services.model import Model, Models
+from lifecycle.services.points import EventPayload, Payload, SessionStartPayload
+from lifecycle.services.prompt import Prompt
+from lifecycle.services.signal import CancelSignal
+from lifecycle.services.tools import Tool, ToolRegistry
+from lifecycle.session.log import Session
+from lifecycle.vocabulary.events import Event, InboxTarget
+from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL, CancelCause
+from lifecycle.vocabulary.messages import Block, UserMessage, user_message
+from lifecycle.vocabulary.requests import ModelSelection
+
+from .feed import EventStream, Feeds
+from .inbox import PendingInbox
+from .options import AgentOptions
+from .performers.agent import AGENT
+from .performers.call import CALL
+from .runs import AgentRun
+from .walk import Drive, Program, perform_now, walk
+
+log = logging.getLogger("lifecycle")
+
+T = TypeVar("T")
+Input = str | UserMessage | Iterable[Block]
+
+
+class Agent:
+    """One agent on one session. Use it as an async context manager; it runs under asyncio and trio.
+
+    Args:
+        model: The adapter, or several by provider name.
+        route: The default selection, or `provider/model`; needed where there are several adapters.
+        tools: What the model may call.
+        hooks: The listeners of this agent.
+        session: The log to work on; a fresh one in memory if left out. It is closed with the agent.
+        options: What is told once.
+        task_group: A nursery of the host's, to work in instead of one of the agent's own (which is dearer).
+
+    Leaving the context cancels the open turn (`disposed`), waits for it to settle, flushes and closes the session.
+    """
+
+    def __init__(
+        self,
+        model: Model | Mapping[str, Model],
+        *,
+        route: ModelSelection | str | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        hooks: Hooks | None = None,
+        session: Session | None = None,
+        options: AgentOptions | None = None,
+        task_group: TaskGroup | None = None,
+    ) -> None:
+        options = options or AgentOptions()
+        models = Models(model, route)
+        if options.effort is not None and models.selection.effort is None:
+            models.selection = models.selection.model_copy(update={"effort": options.effort})
+        self._run = AgentRun(
+            handle=self,
+            program=_programs()[0],
+            call_program=_programs()[1],
+            session=session or Session.memory(),
+            hooks=hooks or Hooks(),
+            models=models,
+            tools=ToolRegistry(tools, options.tool_order),
+            prompt=Prompt.of(options.system),
+            options=options,
+            feeds=Feeds(),
+        )
+        self._lent = task_group
+        self._stack: AsyncExitStack | None = None
+        self._rested: anyio.Event | None = None
+        self._unhook: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Agent {self._run.session.id} {self._run.phase}>"
+
+    # -- entering and leaving ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        run = self._run
+        if run.tasks is not None or run.phase != "idle":
+            raise AgentDisposedError(f"{self!r} was entered before; make a new Agent on the session instead")
+        if run.session.open_turn is not None:
+            raise SessionError(
+                f"turn {run.session.open_turn} of session {run.session.id!r} is still open: its process was lost, or "
+                "another agent is on it; such a log must be repaired before it can go on"
+            )
+        resumed = run.session.last_turn > 0
+        self._listen()
+        try:
+            run.hooks.emit("agent/created", Payload(self))
+        except BaseException:
+            self._unlisten()
+            raise
+        if self._lent is not None:
+            run.tasks = self._lent
+        else:
+            self._stack = AsyncExitStack()
+            run.tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        run.tell("agent/session-start", SessionStartPayload, "resume" if resumed else "new")
+        return self
+
+    def _listen(self) -> None:
+        run = self._run
+
+        def veto(event: Event) -> None:
+            if run.hooks.listeners("session/append"):
+                run.hooks.veto("session/append", EventPayload(self, event))
+
+        def observe(event: Event) -> None:
+            if run.hooks.listeners("session/event"):
+                run.hooks.emit("session/event", EventPayload(self, event))
+            run.feeds.durable(event)
+
+        self._unhook = [run.session.veto(veto), run.session.observe(observe)]
+
+    def _unlisten(self) -> None:
+        for remove in self._unhook:
+            remove()
+        self._unhook = []
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> bool | None:
+        run = self._run
+        suppressed: bool | None = None
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._dispose()
+        finally:
+            try:
+                if self._stack is not None:
+                    if isinstance(error, Exception):  # everything has settled: let it pass as it is, in no group
+                        kind = error = at = None
+                    suppressed = await self._stack.__aexit__(kind, error, at)
+            finally:
+                run.tasks = None
+                with anyio.CancelScope(shield=True):
+                    await run.session.close()
+        return suppressed
+
+    async def _dispose(self) -> None:
+        run = self._run
+        run.disposing = True
+        self.cancel(DISPOSED_CANCEL, keep_inbox=True)
+        await self.when_idle()
+        perform_now(run.program, run, "dispose")
+        run.feeds.close()
+        self._unlisten()
+
+    # -- input ---------------------------------------------------------------------------------------------------
+
+    def followup(self, content: Input) -> UserMessage:
+        """Queue a prompt for a turn of its own and wake the driver (INB-01, INB-03).
+
+        Returns the message that was queued, at once: an idle agent has opened the turn and claimed it by then.
+
+        Raises:
+            NotJsonError: if the message is no lossless JSON. Nothing was queued.
+            DuplicateMessageError: if a message of that id is pending. Nothing was queued.
+            AgentDisposedError: outside the agent's context.
+        """
+        return self._send(content, "next-turn", wakeup=True)
+
+    def steer(self, content: Input) -> UserMessage:
+        """Add input to the open turn's next step, or else to the next turn's first one, and wake the driver.
+
+        Raises as `followup`.
+        """
+        return self._send(content, "next-step", wakeup=True)
+
+    def inject(self, content: Input) -> UserMessage:
+        """Add context to the next step, whoever starts it; wakes nobody (INB-07). Raises as `followup`."""
+        return self._send(content, "next-step", wakeup=False)
+
+    def send(self, message: UserMessage, target: InboxTarget, *, wakeup: bool) -> None:
+        """What the three verbs come to. Raises as `followup`."""
+        self._send(message, target, wakeup=wakeup)
+
+    def _send(self, content: Input, target: InboxTarget, *, wakeup: bool) -> UserMessage:
+        run = self._run
+        self._need_life()
+        message = self._message(content)
+        if wakeup and run.signal.fired and run.status == "running" and not run.disposing:
+            target = "next-turn"  # it will be a turn of its own, after the one that is being cancelled (CAN-04)
+        run.sending = (message, target)
+        perform_now(run.program, run, "submit" if wakeup else "stage")
+        self._pump()
+        return message
+
+    def _message(self, content: Input) -> UserMessage:
+        if isinstance(content, UserMessage):
+            return content
+        return user_message(content, id=f"m{self._run.session.next_seq}")
+
+    def _need_life(self) -> None:
+        if self._run.tasks is None:
+            raise AgentDisposedError(f"{self!r} takes input only inside its context: async with Agent(...) as agent")
+
+    # -- control -------------------------------------------------------------------------------------------------
+
+    def cancel(self, cause: CancelCause = USER_CANCEL, *, keep_inbox: bool = False) -> None:
+        """Stop the open turn or the maintenance task, and discard pending input unless `keep_inbox` (group CAN).
+
+        Returns at once; everything that runs is awaited to its end before the agent is idle.
+        """
+        run = self._run
+        self._need_life()
+        run.cancelling, run.keeping = cause, keep_inbox
+        if cause == DISPOSED_CANCEL:
+            run.disposing = True
+        perform_now(run.program, run, "cancel")
+
+    async def when_idle(self) -> None:
+        """Wait until the current activity, and any that replaces it, has settled; never raises for a failed turn."""
+        while self._run.drive is not None or self._run.phase in ("maintenance", "maintenance_latched"):
+            if self._rested is None:
+                self._rested = anyio.Event()
+            await self._rested.wait()
+
+    async def run_maintenance(self, task: Callable[[CancelSignal], Awaitable[T]]) -> T:
+        """Run a task while no turn can: it starts at once, in the caller's task, with a signal of its own (group MNT).
+
+        The status stays idle; input that comes meanwhile waits, and is taken up afterwards.
+
+        Raises:
+            AgentBusyError: if the agent is not idle. The task was not started.
+        """
+        run = self._run
+        self._need_life()
+        try:
+            perform_now(run.program, run, "maintain")
+        except IllegalTransitionError as busy:
+            raise AgentBusyError(f"{self!r} is not idle; await when_idle() before a maintenance task") from busy
+        run.signal = CancelSignal()
+        try:
+            return await task(run.signal)
+        finally:
+            perform_now(run.program, run, "maintained")
+            self._pump()
+            self._rest()
+
+    def _pump(self) -> None:
+        """Start an activity if a wake asks for one and none is going on."""
+        run = self._run
+        if not run.woken or run.drive is not None:
+            return
+        assert run.tasks is not None
+        run.woken = False
+        drive = run.drive = Drive(walk(run.program, run))
+        try:
+            drive.start()
+        finally:
+            if drive.ended is None:
+                run.tasks.start_soon(self._act, drive)
+            else:
+                self._end_activity()
+
+    async def _act(self, drive: Drive) -> None:
+        try:
+            await drive.run()
+        finally:
+            self._end_activity()
+
+    def _end_activity(self) -> None:
+        run = self._run
+        run.drive = None
+        run.woken = False
+        self._rest()
+
+    def _rest(self) -> None:
+        if self._run.drive is None and self._rested is not None:
+            self._rested.set()
+            self._rested = None
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> Literal["idle", "running"]:
+        """What was last told as `agent/status`; maintenance is idle."""
+        return self._run.status
+
+    @property
+    def phase(self) -> str:
+        """The phase of the agent, and of the open turn, step, if there is one: `running/stepping/requesting`."""
+        run, turn = self._run, self._run.turn
+        if run.drive is None or turn is None or run.phase not in ("running", "converging", "latched"):
+            return run.phase
+        return "/".join([run.phase, turn.phase, *([turn.step.phase] if turn.step is not None else [])])
+
+    @property
+    def step(self) -> ModelSelection | None:
+        """The model selection of the proposed or open step, from its choice to the step's end; otherwise None."""
+        turn = self._run.turn
+        return None if turn is None or turn.step is None else turn.step.published
+
+    @property
+    def inbox(self) -> PendingInbox:
+        """The pending input, to look at and to edit."""
+        return PendingInbox(self._run, self._need_life)
+
+    @property
+    def session(self) -> Session:
+        """The log."""
+        return self._run.session
+
+    @property
+    def hooks(self) -> Hooks:
+        """The listeners of this agent."""
+        return self._run.hooks
+
+    @property
+    def models(self) -> Models:
+        """The adapters, and the default selection of the next step."""
+        return self._run.models
+
+    @property
+    def tools(self) -> ToolRegistry:
+        """The tools; a change counts from the next step on."""
+        return self._run.tools
+
+    def events(self, since: int | None = None, until: Literal["idle", "disposed"] = "idle") -> EventStream:
+        """Everything that happens from now on, durable and live, in order.
+
+        Subscribes at the call: take it before `followup`. The stream ends after the next idle status, or with
+        `until="disposed"` follows on. `since` first replays the durable events from that seq.
+        """
+        replay = () if since is None else self._run.session.events[since:]
+        return EventStream(self._run.feeds, until, replay)
+
+
+_compiled: list[Program] = []
+
+
+def _programs() -> list[Program]:
+    """The programs of Agent and ToolCall, compiled once."""
+    if not _compiled:
+        from .performers import admission, stream, tooling
+
+        _ = admission, stream, tooling  # they register the rest of the step's performers
+        _compiled.extend((AGENT.program(), CALL.program()))
+    return _compiled

@@ -1,0 +1,64 @@
+"""The pending input of an agent, as a host sees and edits it (INB-06)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lifecycle.vocabulary.messages import UserMessage
+
+from .runs import AgentRun
+from .walk import perform_now
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInbox:
+    """A view of the two lists; edits are recorded and announced."""
+
+    _run: AgentRun
+    _need_life: Callable[[], None]
+
+    @property
+    def next_step(self) -> tuple[UserMessage, ...]:
+        """What the next claim takes whole."""
+        return self._run.session.inbox.next_step
+
+    @property
+    def next_turn(self) -> tuple[UserMessage, ...]:
+        """The queued prompts, oldest first; each opens a turn."""
+        return self._run.session.inbox.next_turn
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything waits in either list."""
+        return self._run.session.inbox.pending
+
+    def replace(self, id: str, message: UserMessage) -> bool:
+        """Put `message` where the pending one of that id is. Returns whether it was still pending."""
+
+        def edit() -> None:
+            old = self._run.session.inbox.replace(id, message)
+            if old is not None:
+                self._run.discarded, self._run.inserted = (old,), (message,)
+
+        return self._edit(edit)
+
+    def remove(self, id: str) -> bool:
+        """Take the pending message of that id away, as canceled. Returns whether it was still pending."""
+
+        def edit() -> None:
+            old = self._run.session.inbox.remove(id)
+            if old is not None:
+                self._run.discarded = (old,)
+
+        return self._edit(edit)
+
+    def _edit(self, edit: Callable[[], None]) -> bool:
+        run, before = self._run, self._run.session.next_seq
+        self._need_life()
+        run.editing = edit
+        try:
+            perform_now(run.program, run, "edit")
+        finally:
+            run.editing = None
+        return run.session.next_seq != before

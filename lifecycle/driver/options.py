@@ -1,0 +1,49 @@
+"""How an agent behaves where its hooks say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lifecycle.services.points import AgentHandle, CallPayload
+from lifecycle.services.prompt import Prompt, Section
+from lifecycle.vocabulary.values import EMPTY, FrozenDict
+
+
+class Approver(Protocol):
+    """Answers a call that a `tools/pre-execute` listener asks about.
+
+    Awaited before the call goes on; an exception makes the call an error result. False, or no approver at all,
+    counts as a denial (TLP-02).
+    """
+
+    def __call__(self, payload: CallPayload, reason: str, /) -> bool | Awaitable[bool]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """What an agent is told once, when it is made.
+
+    Args:
+        system: The prompt: a text, sections, or a whole `Prompt`.
+        effort: The reasoning effort of the default selection.
+        max_tokens: The token ceiling of a request; None leaves it to the adapter.
+        temperature: The sampling temperature of a request; None leaves it to the adapter.
+        request_options: Fields for the provider, by its own names.
+        max_parallel_tools: How many tool bodies may overlap; 1 means one after another (TLS-05). A callable is asked
+            each time a call could start.
+        tool_order: Tool names in the order in which the model sees them, with `*` for the rest; None sorts by name.
+        approve: Who answers a call that a hook asks about.
+        max_pauses: How many steps in a row may end because the provider paused.
+    """
+
+    system: str | Prompt | Iterable[Section] | None = None
+    effort: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    request_options: FrozenDict | Mapping[str, object] = EMPTY
+    max_parallel_tools: int | Callable[[AgentHandle], int] = 10
+    tool_order: Sequence[str] | None = None
+    approve: Approver | None = None
+    max_pauses: int = 8

@@ -1,0 +1,96 @@
+"""What an agent does: it takes input, wakes, is cancelled, and says whether it runs (groups INB, CAN, MNT)."""
+
+from __future__ import annotations
+
+from lifecycle.definition.agent import Agent
+from lifecycle.services.points import InboxPayload, Payload, StatusPayload
+
+from ..runs import AgentRun
+from ..walk import Performers
+from .turn import TURN, begin_turn
+
+AGENT: Performers[AgentRun] = Performers(Agent)
+AGENT.runs(TURN, begin_turn)
+
+
+@AGENT("agent/inbox/spliced:insert")
+def insert(agent: AgentRun) -> None:
+    """Record the input; if that is refused, nothing has happened (INB-02)."""
+    assert agent.sending is not None
+    message, target = agent.sending
+    agent.session.inbox.insert(target, message)
+    agent.inserted = (message,)
+
+
+@AGENT("agent/inbox/inserted", "agent/inbox/inserted:edit")
+def announce_insertion(agent: AgentRun) -> None:
+    inserted, agent.inserted = agent.inserted, ()
+    for message in inserted:
+        agent.tell("agent/inbox/inserted", InboxPayload, message)
+
+
+@AGENT("agent/inbox/spliced:edit")
+def edit(agent: AgentRun) -> None:
+    assert agent.editing is not None
+    agent.editing()
+
+
+@AGENT("agent/inbox/spliced:cancel")
+def clear(agent: AgentRun) -> None:
+    """Discard what is pending, unless the cancel keeps it (CAN-02, CAN-03).
+
+    During an append nothing can be recorded: then the signal fires first and this follows the append (CAN-12).
+    """
+    if agent.keeping:
+        return
+    if agent.session.appending is not None:
+        agent.session.after_append(lambda: _clear_late(agent))
+        return
+    agent.discarded = agent.session.inbox.clear()
+
+
+def _clear_late(agent: AgentRun) -> None:
+    agent.discarded = agent.session.inbox.clear()
+    announce_discard(agent)
+
+
+@AGENT("agent/inbox/discarded", "agent/inbox/discarded:edit")
+def announce_discard(agent: AgentRun) -> None:
+    discarded, agent.discarded = agent.discarded, ()
+    for message in discarded:
+        agent.tell("agent/inbox/discarded", InboxPayload, message)
+
+
+@AGENT("fire")
+def fire(agent: AgentRun) -> None:
+    """Fire the signal of the open turn or of the maintenance task; the first cause stays (CAN-01)."""
+    assert agent.cancelling is not None
+    agent.signal.fire(agent.cancelling)
+
+
+@AGENT("wake")
+def wake(agent: AgentRun) -> None:
+    agent.woken = True
+
+
+@AGENT("agent/status:running")
+def say_running(agent: AgentRun) -> None:
+    agent.status = "running"
+    agent.tell("agent/status", StatusPayload, "running")
+
+
+@AGENT("agent/status:idle")
+def say_idle(agent: AgentRun) -> None:
+    agent.status = "idle"
+    agent.tell("agent/status", StatusPayload, "idle")
+
+
+@AGENT("converge")
+def converge(agent: AgentRun) -> str:
+    """The wake was cancelled before its turn was opened: there is nothing to settle (CAN-08)."""
+    return "turned"
+
+
+@AGENT("agent/disposed")
+def say_disposed(agent: AgentRun) -> None:
+    agent.tell("agent/disposed", Payload)

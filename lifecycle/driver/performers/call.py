@@ -1,0 +1,202 @@
+"""What one tool call does: allowed, guarded, checked, executed, and looked at once more (group TLP)."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from inspect import isawaitable
+
+from lifecycle.definition.tool_call import ToolCall
+from lifecycle.services.points import (
+    Accept,
+    Allow,
+    Ask,
+    Block,
+    CallPayload,
+    Deny,
+    PostCallPayload,
+    ResultPayload,
+    ToolOutcome,
+)
+from lifecycle.services.results import error_outcome, outcome_of
+from lifecycle.services.tools import ToolContext
+from lifecycle.vocabulary.failures import render_chain
+from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage
+from lifecycle.vocabulary.values import FrozenDict, freeze_object
+
+from ..runs import ToolCallRun
+from ..walk import Performers
+from .hooked import hooked
+
+CALL: Performers[ToolCallRun] = Performers(ToolCall)
+CALL.otherwise(hooked)
+
+
+def result_message(call: ToolCallRun) -> UserMessage:
+    """The message that the model sees; it answers the model's own call id, whatever hooks did (TLS-09)."""
+    outcome, id = call.outcome, call.block.id
+    assert outcome is not None
+    block = ToolResultBlock(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
+    seq = call.record.seq if call.record is not None else 0
+    return UserMessage(id=f"r{seq}", content=(block,), source=FrozenDict(kind="tool", callId=id))
+
+
+def _payload(call: ToolCallRun) -> CallPayload:
+    return CallPayload(call.step.agent.handle, call.block, call.arguments, call.tool, call.signal)
+
+
+@CALL("tools/pre-execute", suspends=True)
+def allow(call: ToolCallRun) -> Coroutine[None, None, str] | str:
+    """Ask whether the call runs, and with which arguments (TLP-02). An unknown tool is not asked about (TLP-07)."""
+    if call.tool is None:
+        known = ", ".join(spec.name for spec in call.step.specs) or "none"
+        call.outcome = error_outcome("UNKNOWN_TOOL", f"There is no tool {call.block.name!r}. There are: {known}")
+        return "refuse"
+    return _allow(call) if call.step.agent.hooks.listeners("tools/pre-execute") else "permit"
+
+
+async def _allow(call: ToolCallRun) -> str:
+    def default(_: CallPayload) -> Allow | Deny | Ask:
+        return Allow()
+
+    payload = _payload(call)
+    verdict = await call.step.agent.hooks.waterfall("tools/pre-execute", payload, default)
+    if isinstance(verdict, Allow):
+        if verdict.arguments is not None:
+            given = verdict.arguments
+            call.arguments = given if isinstance(given, str) else freeze_object(given, "arguments")
+        return "permit"
+    if isinstance(verdict, Ask):
+        if await _approved(call, payload, verdict.reason):
+            return "permit"
+        return _deny(call, f"This call needs an approval, which was not given: {verdict.reason}")
+    return _deny(call, verdict.reason)
+
+
+async def _approved(call: ToolCallRun, payload: CallPayload, reason: str) -> bool:
+    approve = call.step.agent.options.approve
+    if approve is None:
+        return False
+    answer = approve(payload, reason)
+    return (await answer if isawaitable(answer) else answer) is True
+
+
+def _deny(call: ToolCallRun, reason: str) -> str:
+    call.outcome = error_outcome("DENIED", reason or "This call was denied.")
+    return "refuse"
+
+
+@CALL("tools/guard", suspends=True)
+def guard(call: ToolCallRun) -> Coroutine[None, None, str] | str:
+    """Let the guards deny; they run in the order of registration and see the arguments as they stand now."""
+    return _guard(call) if call.step.agent.hooks.listeners("tools/guard") else "clear"
+
+
+async def _guard(call: ToolCallRun) -> str:
+    verdict = await call.step.agent.hooks.serial("tools/guard", _payload(call))
+    return _deny(call, verdict.reason) if isinstance(verdict, Deny) else "clear"
+
+
+@CALL("check the arguments")
+def check(call: ToolCallRun) -> str:
+    """What is about to run must be an object that fits the schema."""
+    assert call.tool is not None
+    checked = call.tool.validate(call.arguments)
+    if isinstance(checked, ToolOutcome):
+        call.outcome = checked
+        return "refuse"
+    call.kwargs = checked
+    return "run"
+
+
+@CALL("tools/execute", suspends=True, inner=["body"])
+def execute(call: ToolCallRun) -> Coroutine[None, None, str]:
+    """Run the body, inside its wrappers. A body that has started is always awaited to its end (TLP-05)."""
+    return _execute(call)
+
+
+async def _execute(call: ToolCallRun) -> str:
+    hooks, payload = call.step.agent.hooks, _payload(call)
+    if hooks.listeners("tools/execute"):
+        call.outcome = await hooks.waterfall("tools/execute", payload, lambda inner: _body(call, inner))
+    else:
+        call.outcome = await _body(call, payload)
+    return "settle"
+
+
+async def _body(call: ToolCallRun, payload: CallPayload) -> ToolOutcome:
+    tool, kwargs = call.tool, call.kwargs
+    assert tool is not None
+    assert kwargs is not None
+    if payload.signal.fired:
+        return _undispatched()
+    call.invoked = True
+    return await tool.run(kwargs, ToolContext(payload.agent, call.block, payload.signal))
+
+
+def _undispatched() -> ToolOutcome:
+    return error_outcome("ABORTED_BEFORE_DISPATCH", "The call was aborted before it was dispatched.")
+
+
+@CALL("aborted")
+def abort(call: ToolCallRun) -> None:
+    """Cancellation replaces only a would-be success; denials and genuine failures keep their own code (TLP-04)."""
+    outcome = call.outcome
+    if outcome is None:
+        call.outcome = error_outcome("ABORTED", "The call was aborted.") if call.invoked else _undispatched()
+    elif outcome.error is None:
+        aborted = error_outcome("ABORTED", "The call was aborted.")
+        call.outcome = replace(aborted, contexts=outcome.contexts)
+
+
+@CALL("faulted")
+def fault(call: ToolCallRun) -> None:
+    """What a hook of the call raised becomes its result (TLP-03)."""
+    error = call.error
+    assert error is not None
+    call.outcome = error_outcome("HOOK_FAILED", f"The call failed: {render_chain(error)}", type(error).__name__)
+
+
+@CALL("tools/post-execute", suspends=True)
+def look(call: ToolCallRun) -> Coroutine[None, None, str] | str:
+    """Let hooks decide what the model sees of the outcome (TLP-06)."""
+    return _look(call) if call.step.agent.hooks.listeners("tools/post-execute") else "publish"
+
+
+async def _look(call: ToolCallRun) -> str:
+    outcome = call.outcome
+    assert outcome is not None
+
+    def default(_: PostCallPayload) -> Accept | Block:
+        return Accept()
+
+    payload = PostCallPayload(call.step.agent.handle, call.block, call.arguments, call.tool, call.signal, outcome)
+    verdict = await call.step.agent.hooks.waterfall("tools/post-execute", payload, default)
+    call.outcome = _blocked(outcome, verdict) if isinstance(verdict, Block) else _accepted(call, outcome, verdict)
+    return "publish"
+
+
+def _blocked(outcome: ToolOutcome, verdict: Block) -> ToolOutcome:
+    code = outcome.error.code if outcome.error is not None else "BLOCKED"
+    return replace(error_outcome(code, verdict.feedback), contexts=tuple(verdict.contexts))
+
+
+def _accepted(call: ToolCallRun, outcome: ToolOutcome, verdict: Accept) -> ToolOutcome:
+    if verdict.content is not None and verdict.value is not None:
+        raise TypeError("'tools/post-execute' accepted with content and a value; give one of them")
+    contexts = (*outcome.contexts, *verdict.contexts)
+    if verdict.content is not None:
+        return replace(outcome, content=tuple(verdict.content), contexts=contexts)
+    if verdict.value is not None:
+        shown = outcome_of(verdict.value, call.block.name)
+        return replace(shown, contexts=contexts, conclude=outcome.conclude)
+    return replace(outcome, contexts=contexts) if verdict.contexts else outcome
+
+
+@CALL("tools/result")
+def publish(call: ToolCallRun) -> None:
+    """Tell what the model will see, exactly once (TLP-01)."""
+    outcome = call.outcome
+    assert outcome is not None
+    call.result = result_message(call)
+    call.step.agent.tell("tools/result", ResultPayload, call.block, call.result, outcome.error)

@@ -1,0 +1,116 @@
+"""What a proposed step does before it is opened: boundary, model, pre-step (groups STB and PRE)."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from lifecycle.definition.step import Step
+from lifecycle.services.points import Enter, PreStepPayload, Reject, StepPayload
+from lifecycle.vocabulary.events import StepEnd, StepStart
+from lifecycle.vocabulary.failures import BLOCKED
+from lifecycle.vocabulary.messages import UserMessage
+from lifecycle.vocabulary.requests import ModelSelection
+
+from ..runs import StepRun
+from ..walk import Performers
+from .hooked import hooked, serial
+
+STEP: Performers[StepRun] = Performers(Step)
+STEP.otherwise(hooked)
+
+RUN_ON_AFTER_EMPTY = False
+"""Whether a turn whose first batch was emptied is followed by the next one at once, or the queue is parked."""
+
+
+def step_payload(step: StepRun) -> StepPayload:
+    """The payload of a point that knows nothing but where it is."""
+    return StepPayload(step.agent.handle, step.turn.number, step.number, step.signal)
+
+
+STEP("agent/step-boundary", suspends=True)(serial("agent/step-boundary", step_payload))
+
+
+@STEP("agent/model", suspends=True)
+def choose_model(step: StepRun) -> Coroutine[Any, Any, None] | None:
+    """Choose the model and publish the choice as `agent.step` (STB-04, STB-05)."""
+    agent = step.agent
+    if not agent.hooks.listeners("agent/model"):
+        step.selection = step.published = agent.models.selection
+        return None
+    return _choose_model(step)
+
+
+async def _choose_model(step: StepRun) -> None:
+    agent = step.agent
+
+    def default(_: StepPayload) -> ModelSelection:
+        return agent.models.selection
+
+    step.selection = await agent.hooks.waterfall("agent/model", step_payload(step), default)
+    step.published = step.selection
+
+
+@STEP("agent/pre-step", suspends=True)
+def decide(step: StepRun) -> Coroutine[Any, Any, str] | str:
+    """Ask whether the step opens, and with which messages; what comes back is authoritative (PRE-03)."""
+    if not step.agent.hooks.listeners("agent/pre-step"):
+        return _decided(step, Enter(step.batch))
+    return _decide(step)
+
+
+async def _decide(step: StepRun) -> str:
+    def default(payload: PreStepPayload) -> Enter | Reject:
+        return Enter(payload.messages)
+
+    payload = PreStepPayload(step.agent.handle, step.turn.number, step.number, step.signal, step.batch)
+    return _decided(step, await step.agent.hooks.waterfall("agent/pre-step", payload, default))
+
+
+def _decided(step: StepRun, decision: Enter | Reject) -> str:
+    turn = step.turn
+    if isinstance(decision, Enter):
+        messages = tuple(decision.messages)
+        for message in messages:
+            if not isinstance(message, UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]  # from a hook
+                raise TypeError(f"'agent/pre-step' entered {message!r}; enter UserMessage values only")
+        step.decision = Enter(messages, decision.starts_request_series)
+        if messages or step.owed:
+            return "enter"
+        if turn.proposals == 1:
+            turn.go_on = RUN_ON_AFTER_EMPTY
+        return "reject"
+    step.decision = decision
+    turn.reason, turn.go_on = BLOCKED, False
+    return "reject"
+
+
+@STEP("no step")
+def spend_no_step(step: StepRun) -> None:
+    """The claimed batch stays removed (CLM-04)."""
+    step.published = None
+
+
+@STEP("step/start")
+def start(step: StepRun) -> None:
+    step.agent.session.append(StepStart(turn=step.turn.number, step=step.number))
+    step.opened = True
+    step.turn.steps = step.number
+
+
+@STEP("dispose")
+def dispose_tools(step: StepRun) -> None:
+    """Dispose the step's tool set, once, whichever way the step ends (TLS-15)."""
+    if step.tools is not None:
+        step.tools.dispose()
+
+
+@STEP("step/end")
+def end(step: StepRun) -> None:
+    """Close the step if it was opened, in one attempt (END-01). Observers still see `agent.step`; nobody later does."""
+    if step.opened and not step.closed:
+        step.closed = True
+        try:
+            step.agent.session.append(StepEnd(turn=step.turn.number, step=step.number))
+        finally:
+            step.published = None

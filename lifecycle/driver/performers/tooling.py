@@ -1,0 +1,245 @@
+"""What a step does with the calls of its answer: barriers, a rolling pool, results in model order (group TLS)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Coroutine, Iterable
+
+import anyio
+
+from lifecycle.services.tools import parse_arguments
+from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
+from lifecycle.vocabulary.messages import ToolCallBlock
+
+from ..runs import StepRun, ToolCallRun
+from ..walk import Drive, walk
+from .call import result_message
+from .proposal import STEP
+
+Wait = Coroutine[None, None, str]
+
+
+class Pool:
+    """The calls of one answer: each starts, its body may overlap with others, its result comes in model order."""
+
+    def __init__(self, step: StepRun, calls: Iterable[ToolCallBlock]) -> None:
+        self._step = step
+        self._waiting = deque(calls)
+        self._started: deque[ToolCallRun] = deque()
+        """Started and without a result, in model order."""
+        self._barrier = False
+        """The started call is exclusive."""
+        self._running = 0
+        """Bodies in tasks of their own."""
+        self._settled: anyio.Event | None = None
+        """Made only when somebody has to wait for a body."""
+        self._fault: BaseException | None = None
+        self.concluded = False
+
+    @property
+    def unstarted(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def unsettled(self) -> bool:
+        return bool(self._started)
+
+    # -- deciding ------------------------------------------------------------------------------------------------
+
+    def next_move(self) -> str | None:
+        """`settle` if the oldest call has ended, `start` if the next one may start, `finish` if all is done, else None.
+
+        Raises what a body's task failed with, if one did (TLS-11).
+        """
+        if self._fault is not None:
+            raise self._fault
+        if self._started and not self._started[0].running:
+            return "settle"
+        if not self._waiting:
+            return None if self._started else "finish"
+        if self._parallel(self._waiting[0]):
+            return "start" if not self._barrier and self._running < self._limit() else None
+        return None if self._started else "start"
+
+    def _parallel(self, call: ToolCallBlock) -> bool:
+        """Whether a call may overlap with others; asked anew right before each start (TLS-06)."""
+        tools = self._step.tools
+        return (
+            tools is not None
+            and self._visible(call.name)
+            and tools.parallel(call.name, parse_arguments(call.arguments))
+        )
+
+    def _visible(self, name: str) -> bool:
+        step = self._step
+        return step.tools is not None and (
+            step.specs is step.tools.specs or any(spec.name == name for spec in step.specs)
+        )
+
+    def _limit(self) -> int:
+        limit = self._step.agent.options.max_parallel_tools
+        return max(1, limit(self._step.agent.handle) if callable(limit) else limit)
+
+    async def wait(self) -> str:
+        """Wait until there is a next move."""
+        while (move := self.next_move()) is None:
+            await self._some_settle()
+        return move
+
+    async def _some_settle(self) -> None:
+        if self._settled is None:
+            self._settled = anyio.Event()
+        await self._settled.wait()
+
+    # -- moving --------------------------------------------------------------------------------------------------
+
+    def open_call(self) -> ToolCallRun:
+        """Record that the next call starts (TLS-07)."""
+        step, block = self._step, self._waiting.popleft()
+        agent, tools = step.agent, step.tools
+        tool = tools.get(block.name) if tools is not None and self._visible(block.name) else None
+        call = ToolCallRun(
+            step, block, parse_arguments(block.arguments), tool, agent.call_program.table.initial, step.signal
+        )
+        self._barrier = tool is None or tools is None or not tools.parallel(block.name, call.arguments)
+        call.drive = Drive(walk(agent.call_program, call))
+        call.record = agent.session.append(
+            ToolCallEvent(
+                turn=step.turn.number, step=step.number, call_id=block.id, name=block.name, arguments=block.arguments
+            )
+        )
+        self._started.append(call)
+        return call
+
+    async def run_call(self) -> None:
+        """Drive the newest call up to its body, and start that: in this task if nothing could overlap with it."""
+        call = self._started[-1]
+        await self._drive_to(call, "body")
+        if self._lane(call) != "body":
+            return
+        alone = len(self._started) == 1 and (self._barrier or not self._waiting)
+        tasks = self._step.agent.tasks
+        if alone or tasks is None:
+            await self._drive_to(call, "commit")
+            return
+        call.running = True
+        self._running += 1
+        tasks.start_soon(self._run_body, call)
+
+    async def _run_body(self, call: ToolCallRun) -> None:
+        try:
+            await self._drive_to(call, "commit")
+        except Exception as error:  # not the tool's: those are results
+            self._fault = self._fault or error
+        finally:
+            call.running = False
+            self._running -= 1
+            if self._settled is not None:
+                self._settled.set()
+                self._settled = None
+
+    async def _drive_to(self, call: ToolCallRun, lane: str) -> None:
+        assert call.drive is not None
+        lanes = ("start", "body", "commit")
+        wanted = lanes.index(lane)
+        await call.drive.run(until=lambda: lanes.index(self._lane(call)) >= wanted)
+
+    def _lane(self, call: ToolCallRun) -> str:
+        return self._step.agent.call_program.stations[call.phase].lane
+
+    async def post(self) -> None:
+        """Drive the oldest call to its end."""
+        call = self._started[0]
+        assert call.drive is not None
+        await call.drive.run()
+
+    def commit(self) -> None:
+        """Record the result of the oldest call, and stage its contexts for the next step (TLS-08, TLS-13)."""
+        call = self._started.popleft()
+        step, outcome, record = self._step, call.outcome, call.record
+        assert outcome is not None
+        assert record is not None
+        session = step.agent.session
+        message = call.result or result_message(call)
+        session.append(
+            ToolResultEvent(
+                turn=step.turn.number, step=step.number, message=message, error=outcome.error, value=outcome.value
+            ),
+            surface="append",
+            sources=[record.seq],
+        )
+        if not self._started:
+            self._barrier = False
+        if outcome.conclude and outcome.error is None:
+            self.concluded = True
+        for context in outcome.contexts:
+            step.agent.handle.inject(context)
+
+    # -- ending early --------------------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """After a cancel: await what has started and commit it in order, then give the rest an error pair (TLS-10)."""
+        while self._started:
+            while self._started[0].running:
+                await self._some_settle()
+            await self.post()
+            self.commit()
+        while self._waiting:
+            self.open_call()
+            await self.post()
+            self.commit()
+
+    async def abandon(self) -> None:
+        """After a fault: let started bodies end; nothing is committed, nothing invented (TLS-11)."""
+        while self._running:
+            await self._some_settle()
+
+
+# -- performers ---------------------------------------------------------------------------------------------------
+
+
+@STEP("classify pending call by executionMode", suspends=True)
+def classify(step: StepRun) -> Wait | str:
+    """What the pool does next."""
+    pool = step.pool
+    if pool is None:
+        return "finish"
+    move = pool.next_move() or pool.wait()
+    if move == "finish":
+        step.turn.owed = not pool.concluded
+    return move
+
+
+@STEP("tool/call")
+def call_starts(step: StepRun) -> None:
+    _pool(step).open_call()
+
+
+@STEP("pre and execute", suspends=True, inner=["tool-owned events when applicable"])
+def pre_and_execute(step: StepRun) -> Coroutine[None, None, None]:
+    return _pool(step).run_call()
+
+
+@STEP("post", suspends=True)
+def post(step: StepRun) -> Coroutine[None, None, None]:
+    return _pool(step).post()
+
+
+@STEP("tool/result")
+def call_settles(step: StepRun) -> None:
+    _pool(step).commit()
+
+
+@STEP("drain", suspends=True, inner=["tool/result:drained", "tool/call:undispatched", "tool/result:undispatched"])
+def drain(step: StepRun) -> Coroutine[None, None, None] | None:
+    return None if step.pool is None else step.pool.drain()
+
+
+@STEP("abandon", suspends=True)
+def abandon(step: StepRun) -> Coroutine[None, None, None] | None:
+    return None if step.pool is None else step.pool.abandon()
+
+
+def _pool(step: StepRun) -> Pool:
+    assert step.pool is not None
+    return step.pool

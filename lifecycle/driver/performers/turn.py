@@ -1,0 +1,88 @@
+"""What a turn does: it opens, claims its input, stops, and closes with one reason."""
+
+from __future__ import annotations
+
+from lifecycle.definition.turn import Turn
+from lifecycle.services.points import ClaimedPayload, ErrorPayload, TurnPayload
+from lifecycle.vocabulary.events import TurnEnd, TurnStart
+from lifecycle.vocabulary.failures import Aborted, Errored, Failure, TurnEndReason, failure_of
+
+from ..runs import AgentRun, StepRun, TurnRun
+from ..walk import Performers
+from .hooked import hooked, serial
+from .proposal import STEP
+
+TURN: Performers[TurnRun] = Performers(Turn)
+TURN.otherwise(hooked)
+
+
+def begin_turn(agent: AgentRun) -> TurnRun:
+    """The next turn; its signal is a new one (TRN-12)."""
+    turn = TurnRun(agent, agent.session.last_turn + 1, Turn.spec.initial)
+    agent.turn, agent.signal = turn, turn.signal
+    return turn
+
+
+def begin_step(turn: TurnRun) -> StepRun:
+    """The next proposed step, with what was claimed for it."""
+    step = StepRun(turn, turn.steps + 1, STEP.lifecycle.spec.initial, turn.signal, turn.claimed, turn.owed)
+    turn.step, turn.claimed = step, ()
+    turn.proposals += 1
+    return step
+
+
+TURN.runs(STEP, begin_step)
+
+
+@TURN("turn/start")
+def start(turn: TurnRun) -> None:
+    turn.agent.session.append(TurnStart(turn=turn.number))
+
+
+@TURN("agent/inbox/spliced:claim first")
+def claim_first(turn: TurnRun) -> None:
+    turn.claimed = turn.agent.session.inbox.claim(first=True)
+
+
+@TURN("claim", inner=["agent/inbox/spliced:claim next"])
+def claim_next(turn: TurnRun) -> None:
+    turn.claimed = turn.agent.session.inbox.claim(first=False)
+
+
+@TURN("agent/inbox/claimed")
+def announce_claim(turn: TurnRun) -> None:
+    for message in turn.claimed:
+        turn.agent.tell("agent/inbox/claimed", ClaimedPayload, message, turn.number)
+
+
+TURN("agent/turn-stopping", suspends=True)(
+    serial("agent/turn-stopping", lambda turn: TurnPayload(turn.agent.handle, turn.number, turn.signal))
+)
+
+
+@TURN("look")
+def look(turn: TurnRun) -> str:
+    """Go on if something waits or is owed. A proposed step that was not opened has ended by now (STB-07)."""
+    return "proceed" if turn.owed or turn.agent.session.inbox.next_step else "rest"
+
+
+@TURN("agent/error")
+def announce_error(turn: TurnRun) -> None:
+    """Tell what failed the turn; a failed turn stops the driver (TRN-09, TRN-10)."""
+    turn.go_on = False
+    if turn.error is not None:
+        turn.agent.tell("agent/error", ErrorPayload, turn.number, turn.steps, turn.error)
+
+
+@TURN("turn/end")
+def end(turn: TurnRun) -> None:
+    turn.step = None
+    turn.agent.session.append(TurnEnd(turn=turn.number, reason=_reason(turn)))
+
+
+def _reason(turn: TurnRun) -> TurnEndReason:
+    if turn.error is not None:
+        return Errored(error=turn.error if isinstance(turn.error, Failure) else failure_of(turn.error))
+    if turn.signal.cause is not None:
+        return Aborted(reason=turn.signal.cause)
+    return turn.reason

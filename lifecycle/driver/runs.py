@@ -1,0 +1,213 @@
+"""The working records: one per run of a lifecycle, filled by performers in the order that the definition gives.
+
+Control state is the phase alone. Everything else here is data that effects hand to one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from anyio.abc import TaskGroup
+
+from lifecycle.definition.agent import AgentFacts
+from lifecycle.definition.machine import NoFacts
+from lifecycle.definition.step import StepFacts
+from lifecycle.definition.turn import TurnFacts
+from lifecycle.services.hooks import Hooks
+from lifecycle.services.model import BoundCall, Models
+from lifecycle.services.points import AgentHandle, Enter, PromptText, Reject, ToolOutcome
+from lifecycle.services.prompt import Prompt
+from lifecycle.services.signal import CancelSignal
+from lifecycle.services.tools import StepTools, Tool, ToolRegistry
+from lifecycle.session.log import Session
+from lifecycle.vocabulary.assembly import Assembler
+from lifecycle.vocabulary.events import Event, InboxTarget
+from lifecycle.vocabulary.failures import COMPLETED, CancelCause, Failure, TurnEndReason
+from lifecycle.vocabulary.messages import ToolCallBlock, UserMessage
+from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, ToolSpec
+from lifecycle.vocabulary.stream import StreamRecorder
+from lifecycle.vocabulary.values import FrozenDict
+
+from .feed import Feeds
+
+if TYPE_CHECKING:
+    from .options import AgentOptions
+    from .performers.tooling import Pool
+    from .walk import Drive, Program
+
+
+@dataclass(slots=True, eq=False)
+class AgentRun:
+    """One agent for its life, and the services that its turns use."""
+
+    handle: AgentHandle
+    program: Program
+    call_program: Program
+    session: Session
+    hooks: Hooks
+    models: Models
+    tools: ToolRegistry
+    prompt: Prompt
+    options: AgentOptions
+    feeds: Feeds
+    phase: str = "idle"
+    signal: CancelSignal = field(default_factory=CancelSignal)
+    """Of the open turn or the maintenance task; fired once that is cancelled."""
+    error: BaseException | None = None
+    tasks: TaskGroup | None = None
+    drive: Drive | None = None
+    """The activity from a wake to the next rest, if there is one."""
+    woken: bool = False
+    status: Literal["idle", "running"] = "idle"
+    turn: TurnRun | None = None
+    """The last turn, also after it has ended."""
+    disposing: bool = False
+
+    # what the arrow that is being taken is about
+    sending: tuple[UserMessage, InboxTarget] | None = None
+    cancelling: CancelCause | None = None
+    keeping: bool = False
+    discarded: tuple[UserMessage, ...] = ()
+    inserted: tuple[UserMessage, ...] = ()
+    editing: Callable[[], None] | None = None
+
+    # what one request remembers for the next
+    requested: bool = False
+    """This instance has made a request (REQ-02, REQ-07)."""
+    last_specs: tuple[ToolSpec, ...] | None = None
+    last_generation: int = -1
+
+    def facts(self) -> AgentFacts:
+        turn = self.turn
+        return AgentFacts(self.session.inbox.pending, turn is not None and turn.go_on, self.keeping, self.disposing)
+
+    def tell(self, point: str, payload: Callable[..., Any], *values: Any) -> None:
+        """Tell live listeners: build the payload only if somebody hears it."""
+        if self.hooks.listeners(point) or self.feeds.open:
+            made = payload(self.handle, *values)
+            self.hooks.emit(point, made)
+            if self.feeds.open:
+                self.feeds.live(point, made)
+
+
+@dataclass(slots=True, eq=False)
+class TurnRun:
+    """One turn."""
+
+    agent: AgentRun
+    number: int
+    phase: str
+    signal: CancelSignal = field(default_factory=CancelSignal)
+    error: BaseException | Failure | None = None
+    step: StepRun | None = None
+    """The proposed or open step."""
+    steps: int = 0
+    """The number of the last step that was opened."""
+    proposals: int = 0
+    claimed: tuple[UserMessage, ...] = ()
+    reason: TurnEndReason = COMPLETED
+    """How it ends unless it fails or is cancelled; a token ceiling sticks (TRN-06)."""
+    owed: bool = False
+    """The last step owes another request."""
+    pauses: int = 0
+    """How many steps in a row ended because the provider paused."""
+    go_on: bool = True
+    """The next turn may follow at once."""
+
+    def facts(self) -> TurnFacts:
+        return TurnFacts(self.owed, bool(self.agent.session.inbox.next_step))
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One stream of one request."""
+
+    number: int
+    recorder: StreamRecorder = field(default_factory=StreamRecorder)
+    assembler: Assembler = field(default_factory=Assembler)
+    frames: int = 0
+    """Chunk frames so far; the index of the next one."""
+    settling: bool = False
+    """A settlement was tried; there is no second one."""
+    settlement: Event | None = None
+    ended: bool = False
+    """The live end was told."""
+    failure: Failure | None = None
+
+
+@dataclass(slots=True, eq=False)
+class StepRun:
+    """One step, from its proposal to its end."""
+
+    turn: TurnRun
+    number: int
+    phase: str
+    signal: CancelSignal
+    batch: tuple[UserMessage, ...]
+    owed: bool
+    """The step before owes this one, whatever is entered (PRE-09)."""
+    selection: ModelSelection | None = None
+    published: ModelSelection | None = None
+    """`agent.step`: from the choice of the model to the end of the step (STB-05, STB-07)."""
+    decision: Enter | Reject | None = None
+    opened: bool = False
+    closed: bool = False
+    tools: StepTools | None = None
+    sections: tuple[PromptText, ...] = ()
+    contexts: tuple[PromptText, ...] = ()
+    specs: tuple[ToolSpec, ...] = ()
+    config: CallConfig | None = None
+    bound: BoundCall | None = None
+    starts_series: bool = False
+    request: Request | None = None
+    attempts: int = 0
+    attempt: Attempt | None = None
+    retry: bool = False
+    pool: Pool | None = None
+
+    @property
+    def agent(self) -> AgentRun:
+        return self.turn.agent
+
+    @property
+    def error(self) -> BaseException | Failure | None:
+        return self.turn.error
+
+    @error.setter
+    def error(self, error: BaseException | Failure | None) -> None:
+        self.turn.error = error
+
+    def facts(self) -> StepFacts:
+        decision, pool = self.decision, self.pool
+        admitted = isinstance(decision, Enter) and (bool(decision.messages) or self.owed)
+        unstarted, unsettled = (False, False) if pool is None else (pool.unstarted, pool.unsettled)
+        return StepFacts(admitted, self.retry, unstarted, unsettled)
+
+
+@dataclass(slots=True, eq=False)
+class ToolCallRun:
+    """One tool call."""
+
+    step: StepRun
+    block: ToolCallBlock
+    arguments: FrozenDict | str
+    tool: Tool | None
+    phase: str
+    signal: CancelSignal
+    error: BaseException | None = None
+    record: Event | None = None
+    """Its `tool/call`."""
+    kwargs: Mapping[str, Any] | None = None
+    """The arguments as the body takes them, once they were checked."""
+    invoked: bool = False
+    """The body was called."""
+    outcome: ToolOutcome | None = None
+    result: UserMessage | None = None
+    drive: Drive | None = None
+    running: bool = False
+    """Its body has begun in a task of its own and has not ended."""
+
+    def facts(self) -> NoFacts:
+        return NoFacts()
