@@ -90,8 +90,10 @@ class BoundCall:
 async def _guarded(
     open_stream: Callable[[Request, CancelSignal], AsyncIterator[Chunk]], request: Request, signal: CancelSignal
 ) -> AsyncIterator[Chunk]:
+    chunks: AsyncIterator[Chunk] | None = None
     try:
-        async for chunk in open_stream(request, signal):
+        chunks = open_stream(request, signal)
+        async for chunk in chunks:
             yield chunk
             if type(chunk) is Finish:
                 return
@@ -99,6 +101,15 @@ async def _guarded(
         failure = failure_of(error)
         aborted = signal.fired or failure.code == FailureCode.ABORTED
         yield Finish(FinishKind.ABORTED if aborted else FinishKind.ERROR, failure)
+    finally:
+        await close_stream(chunks)
+
+
+async def close_stream(chunks: AsyncIterator[Chunk] | None) -> None:
+    """Close a stream that was not read to its end; a plain iterator has nothing to close."""
+    close = getattr(chunks, "aclose", None)
+    if close is not None:
+        await close()
 
 
 class Models:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from lifecycle.services.model import close_stream
 from lifecycle.services.points import (
     LlmStreamPayload,
     RequestErrorPayload,
@@ -52,9 +53,7 @@ async def stream(step: StepRun) -> str | None:
                 if type(accepted) is Finish:
                     break
         finally:
-            close = getattr(chunks, "aclose", None)
-            if close is not None:
-                await close()
+            await close_stream(chunks)
     if signal.fired:
         return None
     finish = attempt.assembler.finish
