@@ -23,9 +23,21 @@ _DEEPEST = 200
 
 
 class FrozenDict(dict[str, Any]):
-    """A JSON object whose mutators raise. Hashable, picklable, and its own copy."""
+    """A JSON object whose mutators raise. Hashable, picklable, and its own copy.
+
+    Takes what a dict takes, and freezes it as `freeze` does; raises NotJsonError where that cannot be.
+    """
 
     __slots__ = ()
+
+    def __new__(cls, *args: Any, **fields: Any) -> FrozenDict:
+        given: dict[Any, Any] = dict(*args, **fields)
+        return _freeze_object(given, "object", "", 0)
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, *_: object, **__: object) -> None:
+            """Filled by `__new__`; a second call must not fill it again."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this object is part of a record and cannot be changed; build a new dict from it instead")
@@ -45,9 +57,6 @@ class FrozenDict(dict[str, Any]):
 
     def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
         return FrozenDict, (dict(self),)
-
-
-EMPTY = FrozenDict()
 
 
 def freeze(value: object, where: str = "value") -> JsonValue:
@@ -94,7 +103,14 @@ def _freeze_object(value: Mapping[object, object], where: str, path: str, depth:
         if not isinstance(key, str):
             raise NotJsonError(where, path, f"has the key {key!r}, which is no string")
         frozen[_text(key, where, path)] = _freeze(item, where, f"{path}.{key}" if path else key, depth + 1)
-    return FrozenDict(frozen)
+    return _sealed(frozen)
+
+
+def _sealed(items: dict[str, JsonValue]) -> FrozenDict:
+    """The object of items that are frozen already."""
+    made = dict.__new__(FrozenDict)
+    super(FrozenDict, made).update(items)
+    return made
 
 
 def _text(value: str, where: str, path: str) -> str:
@@ -104,6 +120,9 @@ def _text(value: str, where: str, path: str) -> str:
         except UnicodeEncodeError:
             raise NotJsonError(where, path, "holds a lone surrogate, which is no text") from None
     return value
+
+
+EMPTY = FrozenDict()
 
 
 def mend(text: str) -> str:
@@ -141,6 +160,7 @@ class Value(BaseModel, frozen=True):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
+        allow_inf_nan=False,  # JSON has no word for them: they would come back as None
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
