@@ -358,9 +358,10 @@ async def test_dsp_03_the_first_is_outermost_and_prepend_goes_in_front() -> None
     hooks.listen("agent/pre-step", wrapping("a"))
     hooks.listen("agent/pre-step", wrapping("b"))
     hooks.listen("agent/pre-step", wrapping("front"), prepend=True)
+    hooks.listen("agent/pre-step", wrapping("foremost"), prepend=True)
 
     assert await hooks.waterfall("agent/pre-step", PRE_STEP, enter) is ENTER
-    assert order == ["front(", "a(", "b(", ")b", ")a", ")front"]
+    assert order == ["foremost(", "front(", "a(", "b(", ")b", ")a", ")front", ")foremost"]
 
 
 @pytest.mark.anyio
