@@ -1,0 +1,115 @@
+"""What a tool's body returned, as the outcome of its call."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from lifecycle.errors import NotJsonError
+from lifecycle.vocabulary.events import ToolFault
+from lifecycle.vocabulary.messages import Content, ImageBlock, TextBlock, text
+from lifecycle.vocabulary.values import FrozenDict, JsonValue, freeze, mend
+
+from .callables import close
+from .points import ToolOutcome
+
+
+def error_outcome(code: str, message: str, name: str | None = None) -> ToolOutcome:
+    """An error that tells the model `message`; `name` is the exception's."""
+    return ToolOutcome(text(mend(message)), error=ToolFault(code=mend(code), name=None if name is None else mend(name)))
+
+
+def outcome_of(returned: object, tool: str) -> ToolOutcome:
+    """The outcome that a returned value stands for.
+
+    A string is the text, None is an empty one; content blocks are the content; a ToolOutcome is itself. A pydantic
+    model, a dataclass or JSON is told as JSON text, and kept frozen as the value. Anything else is the error
+    INVALID_RESULT, which names the tool and the type. Lone surrogates in text become U+FFFD.
+    """
+    if returned is None:
+        return ToolOutcome(text(""))
+    if isinstance(returned, str):
+        return ToolOutcome(text(mend(str.__str__(returned))))
+    if isinstance(returned, ToolOutcome):
+        content = _content(returned.content)
+        if content is not None and isinstance(cast("object", returned.error), ToolFault | None):
+            return returned if content is returned.content else dataclasses.replace(returned, content=content)
+        return _invalid(returned, tool, "a ToolOutcome whose content is no tuple of text and image blocks")
+    content = _content((returned,) if isinstance(returned, (TextBlock, ImageBlock)) else returned)
+    if content:
+        return ToolOutcome(content)
+    try:
+        value = freeze(plain(returned))
+    except NotJsonError as wrong:
+        return _invalid(returned, tool, f"{type(returned).__name__}: {wrong.path or 'it'} {wrong.reason}")
+    except Exception as wrong:  # a serializer of the value's own
+        return _invalid(returned, tool, f"{type(returned).__name__}, which could not be told as JSON: {wrong!r}")
+    return ToolOutcome(text(json.dumps(value, ensure_ascii=False)), value=value)
+
+
+def _invalid(returned: object, tool: str, what: str) -> ToolOutcome:
+    close(returned)
+    return error_outcome(
+        "INVALID_RESULT",
+        f"the tool {tool} returned {what}; it may return text, content blocks, JSON, a dataclass or a model",
+    )
+
+
+def _content(blocks: object) -> Content | None:
+    """`blocks`, mended, if they are content."""
+    if not isinstance(blocks, (tuple, list)):
+        return None
+    mended: list[TextBlock | ImageBlock] = []
+    for block in cast("tuple[object, ...]", blocks):
+        if isinstance(block, TextBlock):
+            mended.append(block if block.text.isascii() else TextBlock(text=mend(block.text)))
+        elif isinstance(block, ImageBlock):
+            mended.append(block)
+        else:
+            return None
+    return tuple(mended)
+
+
+def plain(value: object) -> object:
+    """`value` with models and dataclasses in it as plain JSON, and its text mended. The rest is as it was."""
+    if isinstance(value, str):
+        return mend(str.__str__(value))
+    if isinstance(value, Mapping) and not isinstance(value, FrozenDict):
+        items = cast("Mapping[object, object]", value).items()
+        return {plain(key) if isinstance(key, str) else key: plain(item) for key, item in items}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in cast("list[object]", value)]
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump(mode="json"))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(to_jsonable_python(value))
+    return value
+
+
+def parse_arguments(raw: str) -> FrozenDict | str:
+    """The arguments that a model wrote: a frozen JSON object, an empty one for nothing; else `raw` itself (TLS-02).
+
+    Lone surrogates that JSON escapes spell become U+FFFD. What is JSON but no object, or beyond lossless JSON
+    (NaN, integers beyond 64 bit), is passed on raw as well.
+    """
+    if not raw or raw.isspace():
+        return FrozenDict()
+    try:
+        parsed: JsonValue = freeze(plain(json.loads(raw)))
+    except (ValueError, NotJsonError, RecursionError):
+        return raw
+    return parsed if isinstance(parsed, FrozenDict) else raw
+
+
+def thaw(value: object) -> Any:
+    """Frozen JSON as the dicts and lists that a function expects."""
+    if isinstance(value, FrozenDict):
+        return {name: thaw(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return list(map(thaw, cast("tuple[object, ...]", value)))
+    return value
