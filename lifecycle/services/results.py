@@ -100,7 +100,11 @@ def parse_arguments(raw: str) -> FrozenDict | str:
     if not raw or raw.isspace():
         return FrozenDict()
     try:
-        parsed: JsonValue = freeze(plain(json.loads(raw)))
+        loaded: object = json.loads(raw)
+        try:
+            parsed: JsonValue = freeze(loaded)
+        except NotJsonError:
+            parsed = freeze(plain(loaded))  # it may only be its text that wants mending
     except (ValueError, NotJsonError, RecursionError):
         return raw
     return parsed if isinstance(parsed, FrozenDict) else raw
