@@ -359,8 +359,9 @@ class Session:
             self._deferred.append(callback)
 
     def _run_deferred(self) -> None:
-        while self._deferred:
-            callback = self._deferred.pop(0)
+        # Taken as a batch: an append within one of them runs what was deferred during it, and not the others of these.
+        batch, self._deferred = self._deferred, []
+        for callback in batch:
             try:
                 callback()
             except Exception:

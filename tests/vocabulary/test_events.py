@@ -14,12 +14,11 @@ from lifecycle.errors import DefinitionError, SessionFormatError, UnknownEventEr
 from lifecycle.vocabulary import events as ev
 from lifecycle.vocabulary.messages import user_message
 
-from .strategies import EVENT_DATA, frozen_objects, small, words
+from .strategies import EVENT_DATA, frozen_objects, made, small, words
 
 _sources = st.none() | st.lists(small, max_size=3).map(tuple)
-_operations: st.SearchStrategy[ev.SurfaceOp | None] = (
-    st.none() | st.just("append") | st.builds(ev.Replace, start=small, end=small)
-)
+_append: st.SearchStrategy[ev.SurfaceOp] = st.just("append")
+_operations = st.none() | _append | made(ev.Replace, start=small, end=small)
 
 
 def test_every_event_type_has_a_strategy_here() -> None:
