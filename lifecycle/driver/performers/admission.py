@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 from lifecycle.errors import ModelError
 from lifecycle.services.model import BoundCall
-from lifecycle.services.points import AssemblePayload, Enter, PromptAssembly, PromptText, RequestPayload
+from lifecycle.services.points import AssemblePayload, Enter, PromptAssembly, RequestPayload
 from lifecycle.services.prompt import render, render_contexts
 from lifecycle.session.surface import RUNTIME_CONTEXT
 from lifecycle.vocabulary.events import (
-    Event,
     Replace,
     RequestContext,
     RequestHeader,
@@ -22,10 +21,11 @@ from lifecycle.vocabulary.events import (
     UserMessageEvent,
 )
 from lifecycle.vocabulary.failures import FailureCode
-from lifecycle.vocabulary.messages import SystemMessage, UserMessage, text, text_of
+from lifecycle.vocabulary.messages import SystemMessage, UserMessage, text
 from lifecycle.vocabulary.requests import CallConfig, Header, ModelSelection, Request
-from lifecycle.vocabulary.values import FrozenDict, freeze_object
+from lifecycle.vocabulary.values import EMPTY, FrozenDict, freeze_object
 
+from ..reconciliation import reconcile
 from ..runs import AgentRun, StepRun
 from .proposal import STEP
 
@@ -98,7 +98,7 @@ def _default_config(agent: AgentRun, selection: ModelSelection) -> CallConfig:
             effort=selection.effort,
             max_tokens=options.max_tokens,
             temperature=options.temperature,
-            options=freeze_object(options.request_options, "request_options"),
+            options=_own_options(agent),
         )
     logged, filled = header.config, header.defaults or ()
     return CallConfig(
@@ -107,8 +107,12 @@ def _default_config(agent: AgentRun, selection: ModelSelection) -> CallConfig:
         effort=selection.effort,
         max_tokens=None if "max_tokens" in filled else logged.max_tokens,
         temperature=None if "temperature" in filled else logged.temperature,
-        options=logged.options,
+        options=EMPTY if "options" in filled else logged.options,
     )
+
+
+def _own_options(agent: AgentRun) -> FrozenDict:
+    return freeze_object(agent.options.request_options, "request_options")
 
 
 @STEP("prepareCall", suspends=True)
@@ -144,53 +148,24 @@ def _effective(step: StepRun) -> CallConfig:
 def admit_system(step: StepRun) -> None:
     """Bring the prompt sections on the surface in line with the rendered prompt, node by node (ADM-06).
 
-    A provider that keeps its prefix cache gets a changed section at the tail, except where a request series starts;
-    everywhere else the section's own node is replaced. A section that is gone leaves an empty node behind, which
-    derivation skips.
+    A provider that keeps its prefix cache gets a changed section at the tail, except where a request series starts.
     """
-    surface = step.agent.session.surface
-    if not step.sections and not surface.system:
-        return
-    in_place = step.starts_series or step.bound is None or step.bound.prepared.system_update == "rewrite"
-    for order, section in enumerate(step.sections):
-        node = surface.heads.get(section.name) if step.starts_series else surface.system.get(section.name)
-        if node is None:
-            _admit_section(step, section, order)
-        elif not _says(node, section, order, in_place=in_place) or (
-            step.starts_series and surface.system[section.name] is not node
-        ):
-            _admit_section(step, section, order, surface.heads.get(section.name), in_place=in_place)
-    rendered = {section.name for section in step.sections}
-    for name, node in [*surface.heads.items()]:
-        if name not in rendered and text_of(_message(node)):
-            _admit_section(step, PromptText(name, ""), -1, node)
-
-
-def _says(node: Event, section: PromptText, order: int, *, in_place: bool) -> bool:
-    message = _message(node)
-    return text_of(message) == section.text and (not in_place or message.source.get("order") == order)
-
-
-def _message(node: Event) -> SystemMessage:
-    assert isinstance(node.data, SystemMessageEvent)
-    return node.data.message
-
-
-def _admit_section(
-    step: StepRun, section: PromptText, order: int, head: Event | None = None, *, in_place: bool = True
-) -> None:
     session = step.agent.session
-    placement = {} if in_place else {"placement": "in-history"}
-    message = SystemMessage(
-        id=f"s{session.next_seq}",
-        content=text(section.text),
-        source=FrozenDict(kind="prompt", section=section.name, order=order, **placement),
-    )
-    data = SystemMessageEvent(turn=step.turn.number, step=step.number, message=message)
-    if head is None or not in_place:
-        session.append(data, surface="append")
-    else:
-        session.append(data, surface=Replace(start=head.seq, end=head.seq), sources=[head.seq])
+    if step.agent.last_generation != session.surface.generation:
+        step.starts_series = True  # also if the surface was replaced while the request was being shaped (REQ-11)
+    in_place = step.starts_series or step.bound is None or step.bound.prepared.system_update == "rewrite"
+    for edit in reconcile(session.surface, step.sections, in_place=in_place):
+        placement = {"placement": "in-history"} if edit.in_history else {}
+        message = SystemMessage(
+            id=f"s{session.next_seq}",
+            content=text(edit.section.text),
+            source=FrozenDict(kind="prompt", section=edit.section.name, order=edit.order, **placement),
+        )
+        data = SystemMessageEvent(turn=step.turn.number, step=step.number, message=message)
+        if edit.head is None:
+            session.append(data, surface="append")
+        else:
+            session.append(data, surface=Replace(start=edit.head.seq, end=edit.head.seq), sources=[edit.head.seq])
 
 
 @STEP("user/message")
@@ -210,14 +185,12 @@ def admit_snapshot(step: StepRun) -> None:
     if not contexts and retained is None:
         return
     sections = tuple(FrozenDict(name=context.name, text=context.text) for context in contexts)
-    if retained is not None and retained.source.get("sections") == sections:
-        return
     told = "\n\n".join(context.text for context in contexts) or "There is no runtime context any more."
-    message = UserMessage(
-        id=f"c{session.next_seq}",
-        content=text(f"Current runtime context. It supersedes earlier runtime context.\n\n{told}"),
-        source=FrozenDict(kind=RUNTIME_CONTEXT, sections=sections),
-    )
+    content = text(f"Current runtime context. It supersedes earlier runtime context.\n\n{told}")
+    if retained is not None and retained.content == content and retained.source.get("sections") == sections:
+        return
+    source = FrozenDict(kind=RUNTIME_CONTEXT, sections=sections)
+    message = UserMessage(id=f"c{session.next_seq}", content=content, source=source)
     session.append(UserMessageEvent(message=message), surface="append")
 
 
