@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 
@@ -15,6 +15,9 @@ from lifecycle.vocabulary.events import Event, EventData, TurnEnd
 from lifecycle.vocabulary.failures import TurnEndReason
 
 D = TypeVar("D", bound=EventData)
+T = TypeVar("T")
+Next: TypeAlias = Callable[[], Awaitable[T]]
+"""The `next` that a waterfall listener is handed."""
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ async def scene(
     model: ScriptedModel | None = None,
     only: Sequence[str] | None = None,
     seconds: float = 5,
-) -> AsyncIterator[Scene]:
+) -> AsyncGenerator[Scene]:
     """An entered agent with a scripted model; without a script every request is answered with `ok`.
 
     `only` narrows the trace's live side to some points (listening there has no effect on the run).
