@@ -287,20 +287,15 @@ _TIMEOUT_PHASES: dict[type[Exception], str] = {
 def _no_connection(site: Site, error: Exception) -> Failure:
     cannot = f"cannot connect to {site.name}"
     causes = tuple(_causes(error))
-    for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            why = site.quote(cause.verify_message or cause.reason or "it could not be verified")
-            return transport(
-                f"{cannot}: its certificate was not accepted ({why}); for a private authority set SSL_CERT_FILE",
-                retryable=False,
-            )
-    text = " ".join(map(str, causes))
-    if any(isinstance(cause, ssl.SSLError) for cause in causes) or "[SSL" in text:
-        if "CERTIFICATE_VERIFY_FAILED" in text:
-            return transport(
-                f"{cannot}: its certificate was not accepted; for a private authority set SSL_CERT_FILE",
-                retryable=False,
-            )
+    text = " ".join(map(str, causes))  # over a proxy, only the words of a TLS error are left
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        why = next((str(message) for cause in causes if (message := getattr(cause, "verify_message", ""))), "")
+        quoted = f" ({site.quote(why)})" if why else ""
+        return transport(
+            f"{cannot}: its certificate was not accepted{quoted}; for a private authority set SSL_CERT_FILE",
+            retryable=False,
+        )
+    if "[SSL" in text or any(isinstance(cause, ssl.SSLError) for cause in causes):
         return transport(
             f"{cannot}: the TLS handshake failed; does it speak TLS, or is the base URL http://?", retryable=False
         )

@@ -25,7 +25,7 @@ from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
 
 _EXCERPT_BYTES = 64 * 1024
 _EXCERPT_SECONDS = 5.0
-_TAIL_SECONDS = 5.0
+_TAIL_SECONDS = 0.25
 _PIECE_BYTES = 64 * 1024
 
 
@@ -224,6 +224,27 @@ class Exchange:
         )
 
 
+class _Body(httpx.AsyncByteStream):
+    """A request body in pieces, so that the write limit is one for progress and not for the whole.
+
+    An iterator, not the generator that httpx would make of it: that one stays suspended when sending fails.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        self._body = memoryview(body)
+        self._at = 0
+
+    def __aiter__(self) -> _Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = bytes(self._body[self._at : self._at + _PIECE_BYTES])
+        self._at += len(piece)
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+
 class _Inflater:
     """Undoes a compression that nobody asked for, in pieces of bounded size."""
 
@@ -280,6 +301,7 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
         request = client.build_request(
             "POST", sent.url, content=sent.body, headers=sent.headers, extensions={"timeout": phases}
         )
+        request.stream = _Body(sent.body)
         response = await client.send(request, stream=True, follow_redirects=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         seconds = limits.first_byte_seconds

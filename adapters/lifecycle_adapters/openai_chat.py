@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -228,8 +229,8 @@ def _unusable(message: str) -> ModelError:
 def _base(base_url: str) -> httpx.URL:
     """The base of all paths. Its errors do not repeat it: a key may have slipped in."""
     try:
+        urlsplit(base_url.strip()).port  # noqa: B018  # for its error: it is stricter with brackets and ports
         url = httpx.URL(base_url.strip())
-        url.netloc.decode("ascii")
     except (httpx.InvalidURL, ValueError):
         raise _unusable("the base URL is no URL; it looks like http://127.0.0.1:8080/v1") from None
     if url.scheme not in ("http", "https") or not url.host:

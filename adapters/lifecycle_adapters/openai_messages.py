@@ -172,4 +172,4 @@ def _object(call: ToolCallBlock) -> str:
             return raw
     except (ValueError, RecursionError):
         pass
-    return json.dumps({"invalid_arguments": raw}, ensure_ascii=False) if raw.strip() else "{}"
+    return "{}" if raw.strip() in ("", "null") else json.dumps({"invalid_arguments": raw}, ensure_ascii=False)

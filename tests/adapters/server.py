@@ -74,8 +74,8 @@ async def serving(answer: Answer) -> AsyncGenerator[Server]:
                     await answer(visit)
                     if not visit.headers.get("kept"):
                         return
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the client hung up while it was being answered
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, h11.RemoteProtocolError):
+                pass  # the client hung up while it was being answered, or spoke no HTTP
 
     async with listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, handle)
