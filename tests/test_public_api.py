@@ -58,6 +58,7 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "anyio": frozenset({"session", "services", "driver", "policies", "proof"})
     | {"testing", "commands", "lifecycle_adapters"},
     "httpx": frozenset({"commands", "lifecycle_adapters"}),
+    "h11": frozenset({"lifecycle_adapters"}),  # comes with httpx; the demo provider's half of the conversation
     "hypothesis": frozenset({"testing"}),
     "pytest": frozenset({"testing"}),
     "statemachine": frozenset({"lifecycle.definition.machine"}),
