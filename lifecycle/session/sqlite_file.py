@@ -20,6 +20,10 @@ SEQ_BITS = 32
 LONG_WAIT = 10.0
 """Seconds that a worker thread may wait for another process's commit."""
 
+_NOT_WRITABLE = (
+    "{path} cannot be written: the file, its folder or its disk is read-only; make it writable, or name another file"
+)
+
 _TABLES = (
     """CREATE TABLE sessions (
         key INTEGER PRIMARY KEY,
@@ -162,10 +166,7 @@ def _explain(path: Path, error: sqlite3.Error) -> SessionError:
         case sqlite3.SQLITE_FULL:
             return StoreError(f"{path} cannot be written: its disk is full; free some space and try again")
         case sqlite3.SQLITE_READONLY:
-            return StoreError(
-                f"{path} cannot be written: the file, its folder or its disk is read-only; make it writable, "
-                "or name another file"
-            )
+            return StoreError(_NOT_WRITABLE.format(path=path))
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return StoreError(_cannot_open(path))
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -183,5 +184,12 @@ def _cannot_open(path: Path) -> str:
     folder = path.absolute().parent
     if not os.path.isdir(folder):  # never raises, unlike Path.is_dir
         return f"{path} cannot be opened: its folder {folder} does not exist; make it, or name another file"
-    denied = folder if not os.access(folder, os.W_OK | os.X_OK) else path
+    if _is_read_only(folder):
+        return _NOT_WRITABLE.format(path=path)
+    denied = path if os.access(folder, os.W_OK | os.X_OK) else folder
     return f"{path} cannot be opened: no permission to write {denied}; change that, or name another file"
+
+
+def _is_read_only(folder: Path) -> bool:
+    """Whether the disk of `folder` takes no writes, where the system says so."""
+    return hasattr(os, "statvfs") and bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
