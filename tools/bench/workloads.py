@@ -1,0 +1,196 @@
+"""The workloads. Each compares contenders with F1, in the same process, and returns rows of the report."""
+
+from __future__ import annotations
+
+import cProfile
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
+
+from contender import Contender, Stamps
+from floor import Bare, Observed
+from ours import Ours
+from timing import Batch, Cost, growth, in_turn, ratio, typical
+
+F1 = Observed.name
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is measured."""
+
+    samples: int = 9
+    seconds: float = 0.15
+    """About how long one sample takes."""
+    turns: int = 1000
+    steps: Sequence[int] = (10, 50, 200, 1000)
+    deltas: Sequence[int] = (5_000, 10_000, 20_000)
+
+
+QUICK = Effort(samples=3, seconds=0.04, turns=300, steps=(10, 50, 200))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the report. Times in microseconds of one unit; `growth` is 1 where a unit costs the same for ever."""
+
+    workload: str
+    unit: str
+    who: str
+    cpu: float | None = None
+    wall: float | None = None
+    to_f1: float | None = None
+    growth: float | None = None
+    calls: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Tell: TypeAlias = Callable[[str], None]
+Workload: TypeAlias = Callable[[Effort, Tell], Awaitable[list[Row]]]
+
+
+def _again(work: Callable[[int], Awaitable[object]], size: int) -> Batch:
+    """Work of one size as something that can be done often."""
+
+    async def batch(count: int) -> None:
+        for _ in range(count):
+            await work(size)
+
+    return batch
+
+
+def _rows(
+    workload: str,
+    unit: str,
+    costs: Mapping[str, list[Cost]],
+    units: int = 1,
+    growths: Mapping[str, float] | None = None,
+) -> list[Row]:
+    made: list[Row] = []
+    for name, own in costs.items():
+        cost = typical(own)
+        grown = (growths or {}).get(name)
+        made.append(
+            Row(workload, unit, name, cost.cpu * 1e6 / units, cost.wall * 1e6 / units, ratio(own, costs[F1]), grown)
+        )
+    return made
+
+
+async def w1(effort: Effort, tell: Tell) -> list[Row]:
+    """A fresh turn of one step with its agent and session; one session continued for many turns."""
+    everybody: list[Contender] = [Observed(), Bare(), Ours(), Ours(quiet=True), Ours(nursery=True)]
+    tell("fresh turns")
+    costs = await in_turn({one.name: one.turns for one in everybody}, effort.samples, effort.seconds)
+    rows = _rows("W1 fresh turn", "turn", costs)
+    tell(f"one session continued for {effort.turns} turns")
+    grown: dict[str, list[float]] = {}
+    spent: dict[str, list[float]] = {}
+    for _ in range(max(3, effort.samples // 2)):
+        for one in (Observed(), Ours()):
+            stamps: Stamps = []
+            await one.continued(effort.turns, stamps)
+            grown.setdefault(one.name, []).append(growth(stamps, min(100, effort.turns // 3)))
+            spent.setdefault(one.name, []).append((stamps[-1] - stamps[0]) / effort.turns)
+    for name, growths in grown.items():
+        to_f1 = median(own / other for own, other in zip(spent[name], spent[F1], strict=True))
+        workload = f"W1 continued, {effort.turns} turns"
+        rows.append(Row(workload, "turn", name, median(spent[name]) * 1e6, None, to_f1, median(growths)))
+    return rows
+
+
+async def w2(effort: Effort, tell: Tell) -> list[Row]:
+    """One turn of many steps with a tool call each."""
+    everybody: list[Contender] = [Observed(), Bare(), Ours(), Ours(quiet=True)]
+    rows: list[Row] = []
+    for steps in effort.steps:
+        tell(f"one turn of {steps} steps")
+        costs = await in_turn({one.name: _again(one.steps, steps) for one in everybody}, effort.samples, effort.seconds)
+        growths = await _step_growths(everybody, steps, effort.samples) if steps >= 40 else {}
+        rows += _rows(f"W2 {steps:,} steps", "step", costs, steps, growths)
+    return rows
+
+
+async def _step_growths(everybody: list[Contender], steps: int, samples: int) -> dict[str, float]:
+    grown: dict[str, list[float]] = {one.name: [] for one in everybody}
+    for _ in range(samples):
+        for one in everybody:
+            stamps: Stamps = []
+            await one.steps(steps, stamps)
+            grown[one.name].append(growth(stamps, 20))
+    return {name: median(ratios) for name, ratios in grown.items()}
+
+
+async def w3(effort: Effort, tell: Tell) -> list[Row]:
+    """What one more parallel call costs, from one to 64 in a step."""
+    everybody: list[Contender] = [Observed(), Bare(), Ours()]
+    tell("64 parallel calls")
+    batches = {(one.name, size): _again(one.parallel, size) for one in everybody for size in (1, 64)}
+    keyed = {f"{name}/{size}": batch for (name, size), batch in batches.items()}
+    costs = await in_turn(keyed, effort.samples, effort.seconds)
+    marginal = {
+        one.name: [
+            Cost((many.cpu - single.cpu) / 63, (many.wall - single.wall) / 63)
+            for single, many in zip(costs[f"{one.name}/1"], costs[f"{one.name}/64"], strict=True)
+        ]
+        for one in everybody
+    }
+    return _rows("W3 one more of 64 calls", "call", marginal)
+
+
+async def w4(effort: Effort, tell: Tell) -> list[Row]:
+    """A long answer, delta by delta, to a consumer."""
+    everybody: list[Contender] = [Observed(), Bare(), Ours()]
+    rows: list[Row] = []
+    first: dict[str, list[Cost]] = {}
+    for deltas in effort.deltas:
+        tell(f"{deltas:,} deltas")
+        for one in everybody:
+            assert await one.deltas(deltas) == deltas, f"{one.name} lost deltas"
+        costs = await in_turn(
+            {one.name: _again(one.deltas, deltas) for one in everybody}, effort.samples, effort.seconds
+        )
+        first = first or costs
+        longer = deltas / effort.deltas[0]
+        growths = {name: ratio(own, first[name]) / longer for name, own in costs.items()}
+        rows += _rows(f"W4 {deltas:,} deltas", "delta", costs, deltas, growths)
+    return rows
+
+
+async def w7(effort: Effort, tell: Tell) -> list[Row]:
+    """A turn of 50 steps in a session that is kept on disk. The floor keeps nothing."""
+    tell("50 steps in a SQLite store")
+    with tempfile.TemporaryDirectory(prefix="lifecycle-bench-") as folder:
+        everybody: list[Contender] = [Observed(), Ours(), Ours(folder=Path(folder))]
+        costs = await in_turn({one.name: _again(one.steps, 50) for one in everybody}, effort.samples, effort.seconds)
+    return _rows("W7 50 steps, kept", "step", costs, 50)
+
+
+async def calls(effort: Effort, tell: Tell) -> list[Row]:
+    """Function calls a step, those into C included: they do not depend on how busy the machine is."""
+    rows: list[Row] = []
+    for one in (Observed(), Bare(), Ours(), Ours(quiet=True)):
+        tell(f"counting calls: {one.name}")
+        await one.steps(5)
+        rest = await _count(one, 0)  # what a turn costs without its steps
+        counted = [(await _count(one, steps) - rest) / steps for steps in (50, 200)]
+        for steps, count in zip((50, 200), counted, strict=True):
+            rows.append(Row(f"calls in {steps} steps", "step", one.name, calls=count, growth=count / counted[0]))
+    return rows
+
+
+async def _count(one: Contender, steps: int) -> int:
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        await one.steps(steps)
+    finally:
+        profile.disable()
+    return sum(int(entry.callcount) for entry in profile.getstats())
+
+
+WORKLOADS: Mapping[str, Workload] = {"w1": w1, "w2": w2, "w3": w3, "w4": w4, "w7": w7, "calls": calls}
