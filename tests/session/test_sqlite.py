@@ -151,10 +151,12 @@ async def test_lines_that_come_while_a_thread_commits_wait_their_turn(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[object] = []
+    started = anyio.Event()
     run_sync = anyio.to_thread.run_sync
 
     async def counted(function: Any, *args: Any, **options: Any) -> Any:
         threads.append(function)
+        started.set()
         return await run_sync(function, *args, **options)
 
     async with SqliteStore(path) as store:
@@ -164,7 +166,8 @@ async def test_lines_that_come_while_a_thread_commits_wait_their_turn(
         async with anyio.create_task_group() as group:
             for _ in range(3):
                 group.start_soon(session.flush)
-            await anyio.lowlevel.checkpoint()
+            with fail_after(5):
+                await started.wait()
             for turn in range(1, 20):
                 a_turn(session, turn, f"turn {turn}")
         assert len(threads) == 1
