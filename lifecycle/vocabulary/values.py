@@ -7,11 +7,13 @@ path to it. Knows nothing of what the values mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, WithJsonSchema
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
 
 from lifecycle.errors import NotJsonError
 
@@ -138,16 +140,20 @@ def freeze_object(value: object, where: str = "value") -> FrozenDict:
     return frozen
 
 
-def _as_is(value: Any) -> Any:
-    return value
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    """How pydantic reads a field of JSON: `by` this function. It writes it as the JSON that it is, in its own code."""
+
+    by: Callable[[object], JsonValue]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.by)
 
 
-Json = Annotated[Any, PlainValidator(freeze), PlainSerializer(_as_is), WithJsonSchema({})]
+Json = Annotated[Any, _Frozen(freeze), WithJsonSchema({})]
 """A field of a value that holds any JSON, frozen."""
 
-JsonObject = Annotated[
-    FrozenDict, PlainValidator(freeze_object), PlainSerializer(_as_is), WithJsonSchema({"type": "object"})
-]
+JsonObject = Annotated[FrozenDict, _Frozen(freeze_object), WithJsonSchema({"type": "object"})]
 """A field of a value that holds a JSON object, frozen."""
 
 
