@@ -75,12 +75,10 @@ def freeze(value: object, where: str = "value") -> JsonValue:
 
 
 def _freeze(value: object, where: str, path: str, depth: int) -> JsonValue:
-    if value is None or value is True or value is False:
+    if value is None or value is True or value is False or type(value) is FrozenDict:
         return value
     if isinstance(value, str):
         return _text(value if type(value) is str else str.__str__(value), where, path)  # a StrEnum member is a str
-    if isinstance(value, FrozenDict):
-        return value
     if isinstance(value, int):
         if not _SMALLEST <= value <= _LARGEST:
             raise NotJsonError(where, path, f"is an integer beyond 64 bit: {value}")
@@ -91,7 +89,7 @@ def _freeze(value: object, where: str, path: str, depth: int) -> JsonValue:
         return value + 0.0  # -0.0 + 0.0 is 0.0
     if depth >= _DEEPEST:
         raise NotJsonError(where, path[:80] + "...", f"is nested deeper than {_DEEPEST}, or contains itself")
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # dict beside it, because to ask whether it is a Mapping is slow
         return _freeze_object(cast("Mapping[object, object]", value), where, path, depth)
     if isinstance(value, (list, tuple)):
         items = cast("list[object] | tuple[object, ...]", value)
@@ -104,7 +102,9 @@ def _freeze_object(value: Mapping[object, object], where: str, path: str, depth:
     for key, item in value.items():
         if not isinstance(key, str):
             raise NotJsonError(where, path, f"has the key {key!r}, which is no string")
-        frozen[_text(key, where, path)] = _freeze(item, where, f"{path}.{key}" if path else key, depth + 1)
+        if type(item) is not str or not item.isascii():  # the usual item is plain text, which is frozen as it is
+            item = _freeze(item, where, f"{path}.{key}" if path else key, depth + 1)
+        frozen[key if key.isascii() else _text(key, where, path)] = item
     return _sealed(frozen)
 
 
@@ -134,7 +134,7 @@ def mend(text: str) -> str:
 
 def freeze_object(value: object, where: str = "value") -> FrozenDict:
     """`freeze` for a value that must be a JSON object. Raises NotJsonError where it is none."""
-    frozen = freeze(value, where)
+    frozen = _freeze(value, where, "", 0)
     if not isinstance(frozen, FrozenDict):
         raise NotJsonError(where, "", f"is of type {type(value).__name__}; a JSON object is needed")
     return frozen
