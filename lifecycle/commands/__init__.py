@@ -1,6 +1,7 @@
 """Floor 7: the command line, one module per command.
 
-Exit codes: 0 fine, 1 the answer is no, 2 the call was wrong or something it needs cannot be used, 130 ended by Ctrl-C.
+Exit codes: 0 fine, 1 the answer is no, 2 the call was wrong or something it needs cannot be used, 130 ended by Ctrl-C
+(143 and 129 likewise by SIGTERM and SIGHUP).
 """
 
 from __future__ import annotations
@@ -8,29 +9,59 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lifecycle.errors import LifecycleError
 
-from . import run, sessions
-from .calls import CallError
+from .calls import CallError, lone
+from .output import OutputClosedError, hold_descriptors, printable
+
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; `argv` is without the program's name. Returns the exit code."""
+    """Run the command line; `argv` is without the program's name. Returns the exit code.
+
+    Raises:
+        SystemExit: if the arguments cannot be parsed, with 2; for `--help`, with 0.
+    """
+    try:
+        hold_descriptors()
+        return _perform(_parser().parse_args(argv))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    from . import run, sessions  # within reach of the handler of Ctrl-C
+
     parser = argparse.ArgumentParser(
         prog="lifecycle",
         description="Run an agent turn from its declared lifecycle, and look after the sessions that it leaves.",
+        epilog="lifecycle COMMAND --help says more, also what the exit codes mean.",
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (run, sessions):
         command.declare(commands)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def _perform(args: argparse.Namespace) -> int:
     try:
         return int(args.perform(args))
-    except (CallError, LifecycleError) as wrong:
-        print(f"{args.name}: {wrong}", file=sys.stderr)  # the command line speaks here
-        return 2
-    except BrokenPipeError:
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    except BaseException as raised:
+        error = lone(raised)
+        if isinstance(error, OutputClosedError):
+            return 1
+        if isinstance(error, (CallError, LifecycleError, OSError)):
+            _complain(f"{args.name}: {error}")
+            return 2
+        if error is raised:
+            raise
+        raise error from error.__cause__
+
+
+def _complain(sentence: str) -> None:
+    with suppress(OSError):  # nobody listens
+        print(printable(sentence), file=sys.stderr, flush=True)  # the command line speaks here

@@ -1,132 +1,153 @@
-"""Standard output that belongs to the command alone, whatever tools print."""
+"""Standard output that belongs to the command alone, whatever tools print, and text that cannot drive a terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+import unicodedata
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import TextIO
+
+from .calls import CallError
+
+
+class OutputClosedError(Exception):
+    """Nobody reads standard output any more, as with `| head -1`: the command ends without a word."""
+
+
+class Output:
+    """A stream of text that is written at once, and whose failure is told later.
+
+    Writes happen where errors would be swallowed, as in listeners. So a failure is kept for `check`, and
+    `when_broken` is called; what is written after it goes nowhere.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+        self.failure: OSError | None = None
+        self.when_broken: Callable[[], object] = lambda: None
+
+    def write(self, text: str) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self.file.write(text)
+            self.file.flush()
+        except OSError as failure:
+            self.failure = failure
+            _silence(self.file)
+            self.when_broken()
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did.
+
+        Raises:
+            OutputClosedError: if nobody reads it.
+            CallError: if it cannot be written otherwise.
+        """
+        if isinstance(self.failure, BrokenPipeError):
+            raise OutputClosedError from self.failure
+        if self.failure is not None:
+            why = self.failure.strerror or str(self.failure)
+            raise CallError(f"standard output cannot be written ({why}); send it elsewhere") from self.failure
+
+
+def _silence(file: TextIO) -> None:
+    """Let what is still buffered go nowhere, so that closing the file does not fail once more."""
+    descriptor = _descriptor(file)
+    if descriptor is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+
+
+def _descriptor(file: TextIO) -> int | None:
+    try:
+        return file.fileno()
+    except (OSError, ValueError, AttributeError):  # it is no file, as in tests
+        return None
+
+
+def hold_descriptors() -> None:
+    """Open descriptors 0 to 2 where the caller has closed them (`>&-`), and the streams of `sys` on them.
+
+    Otherwise the next file that is opened, such as the store, would become standard output, and a tool that prints
+    would write into it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  # for good
 
 
 @contextmanager
-def own_output() -> Generator[TextIO]:
-    """The real standard output, as text. Meanwhile file descriptor 1 and `sys.stdout` lead to standard error.
+def own_output() -> Generator[Output]:
+    """The real standard output. Meanwhile file descriptor 1 and `sys.stdout` lead to standard error.
 
-    So nothing that a tool prints, in Python or below it, gets between the command's own lines.
+    So nothing that a tool prints, in Python or below it, gets between the command's own lines. Raises at the end of
+    the block as `Output.check`.
     """
-    sys.stdout.flush()
-    try:
-        fd = sys.stdout.fileno()
-    except (OSError, ValueError, AttributeError):  # replaced by something that is no file, as in tests
-        yield from _own_object()
-        return
-    real = os.dup(fd)
-    out = os.fdopen(real, "w", encoding="utf-8", errors="replace", newline="\n", buffering=1)
-    before = sys.stdout
-    try:
-        os.dup2(2, fd)
+    stdout = sys.stdout
+    stdout.flush()
+    descriptor = _descriptor(stdout)
+    if descriptor is None:
+        out = Output(stdout)
         sys.stdout = sys.stderr
-        yield out
-    finally:
-        sys.stdout = before
         try:
-            out.flush()
+            yield out
         finally:
-            os.dup2(real, fd)
-            try:
-                out.close()
-            except BrokenPipeError:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
+            sys.stdout = stdout
+    else:
+        real = os.dup(descriptor)
+        out = Output(os.fdopen(real, "w", encoding="utf-8", errors="replace", newline="\n"))
+        os.dup2(2, descriptor)
+        # A stream of its own: a tool may close it.
+        sys.stdout = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+        try:
+            yield out
+        finally:
+            with suppress(OSError, ValueError):
+                sys.stdout.close()
+            sys.stdout = stdout
+            with suppress(OSError, ValueError):
+                stdout.flush()  # what a tool left in the buffer of sys.__stdout__
+            os.dup2(real, descriptor)
+            out.file.close()
+    out.check()
 
 
-def _own_object() -> Generator[TextIO]:
-    before, sys.stdout = sys.stdout, sys.stderr
-    try:
-        yield before
-    finally:
-        sys.stdout = before
+_BIDI = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Marks that turn the direction of what follows: text that reads otherwise than it is."""
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
 
-
-class Console:
-    """Writes a transcript: whole lines and running text to `out`, where it is to `err`.
-
-    On a terminal the place is one live line that is overwritten; in a pipe each place is a line.
-    """
-
-    def __init__(self, out: TextIO, err: TextIO) -> None:
-        self._out, self._err = out, err
-        self._live = err.isatty()
-        self._midline = False
-        self._shown = ""
-        self._place = ""
-
-    def text(self, piece: str) -> None:
-        """Go on with running text."""
-        if not piece:
-            return
-        self._clear()
-        self._out.write(printable(piece))
-        self._out.flush()
-        self._midline = not piece.endswith("\n")
-
-    def line(self, line: str) -> None:
-        """One line of its own."""
-        self.end_text()
-        self._clear()
-        self._out.write(printable(line) + "\n")
-        self._out.flush()
-        self._show()
-
-    def end_text(self) -> None:
-        """End running text, if it stands in the middle of a line."""
-        if self._midline:
-            self._out.write("\n")
-            self._out.flush()
-            self._midline = False
-
-    def place(self, place: str) -> None:
-        """Say where the run is."""
-        if place == self._place:
-            return
-        self._place = place
-        if self._live:
-            self._show()
-        else:
-            self.say(f"[{place}]")
-
-    def say(self, line: str) -> None:
-        """One line for people, beside the transcript."""
-        self.end_text()
-        self._clear()
-        self._err.write(printable(line) + "\n")
-        self._err.flush()
-
-    def close(self) -> None:
-        """End running text and take the live line away."""
-        self.end_text()
-        self._clear()
-
-    def _show(self) -> None:
-        if self._live and not self._midline and self._place:
-            self._clear()
-            self._shown = f"[{self._place}]"
-            self._err.write(self._shown)
-            self._err.flush()
-
-    def _clear(self) -> None:
-        if self._shown:
-            self._err.write("\r\x1b[2K")
-            self._err.flush()
-            self._shown = ""
+_PRINTABLE: dict[int, str | None] = {
+    **dict.fromkeys((*_CONTROLS, *_BIDI, *range(0xD800, 0xE000)), "\ufffd"),
+    **{ord(char): char for char in "\n\t"},
+    ord("\r"): None,
+}
 
 
 def printable(text: str) -> str:
-    """`text` without the control characters by which a model or a tool could drive the terminal."""
-    return "".join(char if char in "\n\t" or char.isprintable() else "\ufffd" for char in text)
+    """`text` without the characters by which a model or a tool could drive the terminal; lines and tabs stay."""
+    return text.translate(_PRINTABLE)
 
 
 def shorten(text: str, most: int = 100) -> str:
     """One line of at most `most` characters."""
-    line = " ".join(text.split())
+    line = " ".join(text[: 20 * most].split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def fit(text: str, columns: int) -> str:
+    """As much of the one-line `text` as fits into `columns` cells of a terminal, where some characters take two."""
+    cells = 0
+    for at, char in enumerate(text):
+        cells += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if cells > columns:
+            return text[:at]
+    return text

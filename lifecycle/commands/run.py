@@ -3,54 +3,56 @@
 from __future__ import annotations
 
 import argparse
-import os
-import signal
+import logging
+import shlex
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import anyio
-from anyio.abc import TaskStatus
 
 from lifecycle.driver.agent import Agent
-from lifecycle.driver.feed import Durable
 from lifecycle.driver.options import AgentOptions
+from lifecycle.errors import SessionError
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.model import Model
 from lifecycle.services.workspace import workspace_tools
-from lifecycle.vocabulary.events import TurnEnd
-from lifecycle.vocabulary.failures import USER_CANCEL, Aborted, Completed, TurnEndReason
+from lifecycle.vocabulary.failures import Aborted, Completed, HookCancel
 
-from .calls import CallError, add_store, open_store, plugin, plugins
+from .calls import CallError, add_store, open_store, plugin, store_path
+from .console import Console
 from .jsonlines import line_of
-from .output import Console, own_output
+from .output import Output, own_output
+from .stopping import Stop, stopping
 from .transcript import Tally, Transcript, told
 
-INTERRUPTED = 130
+_DEFAULT_WIRE = "openai-chat"
 
 
 def declare(commands: Any) -> None:
     """Add the command to the parser."""
-    wires = ", ".join(sorted(plugins("lifecycle.wires"))) or "openai-chat"
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
         help="run one turn and keep it in a session",
         description="Run one turn: stream the answer, the tool calls and what comes of them, and keep the session. "
+        "The answer and the tool lines go to standard output, all else to standard error. "
         "Without a provider the embedded demo provider answers, which follows a script and is no model.",
-        epilog="Exit code: 0 if the turn completed, 1 if it ended otherwise, 2 if the call was wrong or the store "
-        "cannot be used, 130 if it was ended by Ctrl-C (once cancels the turn, twice ends the process).",
+        epilog="Exit code: 0 if the turn completed; 1 if it ended otherwise, and standard error says how; 2 if the "
+        "call was wrong or the store cannot be used; 130 if it was ended by Ctrl-C, which once cancels the turn and "
+        "twice ends the process (143 and 129 likewise by SIGTERM and SIGHUP).",
+        allow_abbrev=False,
     )
     parser.add_argument("prompt", help="what the agent is to do; - reads it from standard input")
     provider = parser.add_argument_group("provider")
     provider.add_argument("--base-url", metavar="URL", help="where the API stands, such as http://127.0.0.1:8080/v1")
     provider.add_argument("--model", metavar="NAME", help="which model to ask for")
-    provider.add_argument("--wire", default="openai-chat", help=f"what the API speaks: {wires} (default: %(default)s)")
+    provider.add_argument("--wire", metavar="NAME", help=f"what the API speaks (default: {_DEFAULT_WIRE})")
     provider.add_argument("--local", action="store_true", help="run a small model on this machine (the `local` extra)")
     provider.add_argument("--max-tokens", metavar="N", type=_positive, help="the token ceiling of each request")
-    provider.add_argument("--effort", help="the reasoning effort")
+    provider.add_argument("--effort", metavar="NAME", help="the reasoning effort, by the provider's name for it")
     parser.add_argument("--system", metavar="TEXT", help="the system prompt")
     parser.add_argument(
         "--workspace", metavar="PATH", type=Path, default=Path(), help="the folder that the tools may read (default: .)"
@@ -61,131 +63,167 @@ def declare(commands: Any) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return number
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return int(text)
 
 
 def perform(args: argparse.Namespace) -> int:
     """Run the command."""
     prompt = _prompt(args.prompt)
     workspace = _workspace(args.workspace)
+    _check_provider(args)
     with own_output() as out:
         return anyio.run(partial(_run, args, prompt, workspace, out))
 
 
 def _prompt(given: str) -> str:
-    prompt = sys.stdin.read() if given == "-" else given
+    try:
+        prompt = sys.stdin.read() if given == "-" else given
+        prompt.encode()
+    except UnicodeError:
+        raise CallError("the prompt is no valid text in the encoding of this terminal; use UTF-8") from None
     if not prompt.strip():
         raise CallError("the prompt is empty; say what the agent is to do")
-    try:
-        prompt.encode()
-    except UnicodeEncodeError:
-        raise CallError("the prompt is no valid text in the encoding of this terminal; use UTF-8") from None
     return prompt
 
 
 def _workspace(given: Path) -> Path:
-    if not given.is_dir():
+    try:
+        if given.is_dir():
+            return given.resolve()
         what = "is not a folder" if given.exists() else "does not exist"
-        raise CallError(f"the workspace {given} {what}; name an existing folder with --workspace")
-    return given.resolve()
+    except OSError as wrong:  # no permission on the way there, a name that is too long
+        what = f"cannot be used ({wrong.strerror})"
+    raise CallError(f"the workspace {given} {what}; name an existing folder with --workspace")
+
+
+def _check_provider(args: argparse.Namespace) -> None:
+    remote = {"--base-url": args.base_url, "--model": args.model, "--wire": args.wire}
+    named = [option for option, value in remote.items() if value is not None and option != "--model"]
+    if args.local and named:
+        raise CallError(f"--local runs its own server; leave out {named[0]}, or leave out --local")
+    if named and not args.model:
+        raise CallError(f"{named[0]} needs the name of a model too: --model NAME")
 
 
 @asynccontextmanager
 async def _provider(args: argparse.Namespace, hooks: Hooks) -> AsyncGenerator[tuple[Model, str]]:
     """The model that the call asks for, and a line that says which it is."""
     if args.local:
-        if args.base_url:
-            raise CallError("--local runs its own server; leave out --base-url, or leave out --local")
         local: Any = plugin("lifecycle.providers", "local")
         async with local(model=args.model) as model:
-            yield model, f"asking {model.model} on this machine"
-    elif args.base_url or args.model:
-        if not args.model:
-            raise CallError("--base-url needs the name of a model too: --model NAME")
-        wire: Any = plugin("lifecycle.wires", args.wire)
+            yield model, f"{model.model} answers, on this machine."
+    elif args.model:
+        name = args.wire or _DEFAULT_WIRE
+        wire: Any = plugin("lifecycle.wires", name)
         where: Mapping[str, str] = {"base_url": args.base_url} if args.base_url else {}
         async with wire(model=args.model, **where) as model:
-            yield model, f"asking {args.model} over {args.wire}"
+            yield model, f"{args.model} answers, over {name}."
     else:
         demo: Any = plugin("lifecycle.providers", "demo")
         async with demo(hooks) as model:
-            yield model, "no provider was named: the embedded demo provider answers, which is a script and no model"
+            yield (
+                model,
+                "No provider was named, so the embedded demo provider answers: it follows a script and is no model.",
+            )
 
 
-async def _run(args: argparse.Namespace, prompt: str, workspace: Path, out: TextIO) -> int:
-    hooks = Hooks()
-    options = AgentOptions(system=args.system, max_tokens=args.max_tokens, effort=args.effort)
-    async with open_store(args.store) as store, _provider(args, hooks) as (model, which):
-        session = await store.create()
-        agent = Agent(model, tools=workspace_tools(workspace), hooks=hooks, session=session, options=options)
-        async with agent:
-            if args.json:
-                reason = await _as_json(agent, prompt, out)
-            else:
-                reason = await _as_transcript(agent, prompt, which, out)
-            await session.flush()
-    if isinstance(reason, Completed):
-        return 0
-    return INTERRUPTED if isinstance(reason, Aborted) and reason.reason == USER_CANCEL else 1
+async def _run(args: argparse.Namespace, prompt: str, workspace: Path, out: Output) -> int:
+    console = Console(out, Output(sys.stderr))
+    with anyio.CancelScope() as starting, stopping(starting, console.abandon) as stop, _notes(console):
+        async with open_store(store_path(args.store), make=True) as store:
+            # Before the provider: a store that cannot be used is known before anybody is asked. No event, no row.
+            session = await store.create()
+            hooks = Hooks()
+            async with _provider(args, hooks) as (model, which):
+                options = AgentOptions(system=args.system, max_tokens=args.max_tokens, effort=args.effort)
+                agent = Agent(model, tools=workspace_tools(workspace), hooks=hooks, session=session, options=options)
+                if not args.json:
+                    console.say(which)
+                tally = await _turn(agent, prompt, console, stop, out if args.json else None)
+        if not args.json:
+            console.say(f"Read it again: lifecycle sessions show {_named(args.store)}{session.id}")
+        return _exit_code(tally, stop)
+    console.say("Stopped before the turn began; nothing is kept.")
+    return stop.code
 
 
-async def _as_transcript(agent: Agent, prompt: str, which: str, out: TextIO) -> TurnEndReason | None:
-    console = Console(out, sys.stderr)
-    transcript = Transcript(console, agent.hooks)
-    console.say(f"({which})")
-    try:
-        async with _interruptible(agent, console):
-            agent.followup(prompt)
-            await agent.when_idle()
-    finally:
-        console.close()
-    _summarise(console, agent, transcript.tally)
-    return transcript.tally.reason
-
-
-def _summarise(console: Console, agent: Agent, tally: Tally) -> None:
-    how = "did not start" if tally.reason is None else told(tally.reason)
-    console.say(f"The turn {how}: {tally}.")
-    console.say(f"Read it again: lifecycle sessions show {agent.session.id}")
-
-
-async def _as_json(agent: Agent, prompt: str, out: TextIO) -> TurnEndReason | None:
-    reason: TurnEndReason | None = None
-    async with _interruptible(agent, None):
-        stream = agent.events()
-        agent.followup(prompt)
-        async for occurrence in stream:
-            out.write(line_of(occurrence) + "\n")
-            if isinstance(occurrence, Durable) and isinstance(occurrence.event.data, TurnEnd):
-                reason = occurrence.event.data.reason
-        out.flush()
-    return reason
-
-
-@asynccontextmanager
-async def _interruptible(agent: Agent, console: Console | None) -> AsyncGenerator[None]:
-    """Within the block Ctrl-C cancels the turn, and a second one ends the process."""
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(_watch_interrupts, agent, console)
+async def _turn(agent: Agent, prompt: str, console: Console, stop: Stop, lines: Output | None) -> Tally:
+    """Run one turn and leave the agent, which keeps the session. It is told in `lines` of JSON, or as a transcript."""
+    tally = Tally()
+    if lines is None:
+        Transcript(console, agent.hooks, tally)
+    else:
+        agent.hooks.listen("session/event", lambda payload: tally.add(payload.event))
+    stream = agent.events()  # before the agent is entered, so that its start is told too
+    async with agent:
+        stop.begin()
+        console.out.when_broken = partial(agent.cancel, HookCancel(reason="nobody reads the output any more"))
         try:
-            yield
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_when_asked, agent, console, stop)
+                agent.followup(prompt)
+                if lines is None:
+                    stream.close()
+                    await agent.when_idle()
+                else:
+                    async for occurrence in stream:
+                        lines.write(line_of(occurrence) + "\n")
+                tasks.cancel_scope.cancel()
         finally:
-            tasks.cancel_scope.cancel()
+            console.out.when_broken = _nothing
+            console.close()
+        console.out.check()
+        if lines is None or not isinstance(tally.reason, Completed):
+            how = "did not start" if tally.reason is None else told(tally.reason)
+            console.say(f"The turn {how.rstrip('.')}.")
+        if lines is None:
+            console.say(f"It took {tally}.")
+    return tally
 
 
-async def _watch_interrupts(
-    agent: Agent, console: Console | None, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT) as interrupts:
-        task_status.started()
-        cancelled = False
-        async for _ in interrupts:
-            if cancelled:
-                os._exit(INTERRUPTED)
-            cancelled = True
-            if console is not None:
-                console.say("Cancelling the turn; Ctrl-C once more ends the process.")
-            agent.cancel(USER_CANCEL)
+def _nothing() -> None:
+    """There is no turn left to cancel."""
+
+
+def _named(store: Path | None) -> str:
+    return "" if store is None else f"--store {shlex.quote(str(store))} "
+
+
+def _exit_code(tally: Tally, stop: Stop) -> int:
+    if isinstance(tally.reason, Completed):
+        return 0
+    return stop.code if stop.asked and isinstance(tally.reason, Aborted | None) else 1
+
+
+async def _cancel_when_asked(agent: Agent, console: Console, stop: Stop) -> None:
+    await stop.wait()
+    console.say("Cancelling the turn; once more ends the process.")
+    agent.cancel(stop.cause)
+    with suppress(SessionError):  # leaving the agent tells
+        await agent.session.flush()  # if a tool hangs and the process is ended, what has happened until now is kept
+
+
+@contextmanager
+def _notes(console: Console) -> Generator[None]:
+    """Say what is logged as a warning or an error, a line each and without a traceback."""
+    handler = _Notes(console)
+    logger = logging.getLogger("lifecycle")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Notes(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple) and any(isinstance(arg, SessionError) for arg in record.args):
+            return  # the store will try again; what it cannot keep in the end is an error
+        error = record.exc_info[1] if record.exc_info else None
+        self._console.say(f"! {record.getMessage()}" + ("" if error is None else f": {type(error).__name__}: {error}"))

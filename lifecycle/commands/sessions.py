@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
-from lifecycle.session.sqlite import SqliteStore
-from lifecycle.session.store import SessionInfo
-
-from .calls import CallError, add_store, open_store
-from .output import own_output, printable
+from .calls import CallError, add_store, open_store, store_path
+from .jsonlines import dump, event_line
+from .output import Output, own_output, printable
 from .transcript import story_lines
 
-Action: TypeAlias = Callable[[SqliteStore, argparse.Namespace, TextIO], Awaitable[None]]
+if TYPE_CHECKING:
+    from lifecycle.session.sqlite import SqliteStore
+    from lifecycle.session.store import SessionInfo
+
+Action: TypeAlias = "Callable[[SqliteStore, argparse.Namespace, Output], Awaitable[None]]"
+
+_EXIT_CODES = "Exit code: 0 if it was done; 2 if the call was wrong or the store cannot be used."
+_ID = "which session; the beginning of its id is enough"
 
 
 def declare(commands: Any) -> None:
@@ -28,35 +32,39 @@ def declare(commands: Any) -> None:
         "sessions",
         help="list, show, fork and delete stored sessions",
         description="Look after stored sessions. An id may be shortened to a beginning that no other session shares.",
+        epilog=_EXIT_CODES,
+        allow_abbrev=False,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = _action(actions, "list", _list, "list the sessions, the newest change first")
     listing.add_argument("--json", action="store_true", help="one object per session, a line each")
     showing = _action(actions, "show", _show, "tell a session again")
-    showing.add_argument("id", help="which session")
+    showing.add_argument("id", help=_ID)
     showing.add_argument("--json", action="store_true", help="one event per line, as it is stored")
-    forking = _action(actions, "fork", _fork, "begin a new session with the beginning of another one")
-    forking.add_argument("id", help="which session")
+    forking = _action(actions, "fork", _fork, "begin a new session with the beginning of another one; prints its id")
+    forking.add_argument("id", help=_ID)
     forking.add_argument(
         "--at",
         metavar="TURN[.STEP]",
         type=_place,
-        help="fork after this turn, or after this step of it (default: after the last turn)",
+        help="fork after this turn, or after this step of it (default: after the last turn that has ended)",
     )
     forking.add_argument("--id", dest="new_id", metavar="NEW", help="the id of the new session (default: a fresh one)")
-    deleting = _action(actions, "delete", _delete, "forget sessions for good")
-    deleting.add_argument("ids", metavar="id", nargs="+", help="which sessions")
+    deleting = _action(actions, "delete", _delete, "forget sessions for good; one that others were forked from stays")
+    deleting.add_argument("ids", metavar="id", nargs="+", help=_ID)
 
 
 def _action(actions: Any, name: str, action: Action, what: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=what, description=what.capitalize() + ".")
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=what, description=what.capitalize() + ".", epilog=_EXIT_CODES, allow_abbrev=False
+    )
     add_store(parser)
     parser.set_defaults(perform=perform, action=action, name=f"lifecycle sessions {name}")
     return parser
 
 
 def _place(text: str) -> tuple[int, int | None]:
-    found = re.fullmatch(r"(\d+)(?:\.(\d+))?", text)
+    found = re.fullmatch(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no place; write TURN or TURN.STEP, such as 2 or 2.1")
     return int(found[1]), int(found[2]) if found[2] else None
@@ -69,30 +77,39 @@ def perform(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _perform(args: argparse.Namespace, out: TextIO) -> None:
-    async with open_store(args.store) as store:
+async def _perform(args: argparse.Namespace, out: Output) -> None:
+    async with open_store(store_path(args.store)) as store:
         await args.action(store, args, out)
 
 
-async def _list(store: SqliteStore, args: argparse.Namespace, out: TextIO) -> None:
+async def _list(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
     sessions = await store.list()
     if args.json:
         for info in sessions:
-            out.write(json.dumps(_as_json(info), ensure_ascii=False) + "\n")
+            out.write(dump(_as_json(info)) + "\n")
         return
     if not sessions:
-        out.write(f"{store.path} holds no sessions.\n")
+        what = "holds no sessions" if store.path.exists() else "does not exist yet"
+        out.write(printable(f"{store.path} {what}; `lifecycle run` makes the first one\n"))
         return
+    width = max(len(info.id) for info in sessions)
     for info in sessions:
-        out.write(printable(_row(info)) + "\n")
+        out.write(printable(_row(info, width)) + "\n")
 
 
-def _row(info: SessionInfo) -> str:
-    when = datetime.fromtimestamp(info.updated_at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+def _row(info: SessionInfo, width: int) -> str:
     turns = f"{info.turns} turn" + ("" if info.turns == 1 else "s")
     marks = [f"fork of {info.parent.parent}"] if info.parent is not None else []
     marks += ["in use"] if info.locked else []
-    return f"{info.id}  {when}  {turns:>8}  {info.title}" + (f"  ({', '.join(marks)})" if marks else "")
+    row = f"{info.id:<{width}}  {_when(info.updated_at)}  {turns:>8}  {info.title}"
+    return row + (f"  ({', '.join(marks)})" if marks else "")
+
+
+def _when(epoch_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):  # a clock that was far off
+        return f"{epoch_ms} ms".rjust(16)
 
 
 def _as_json(info: SessionInfo) -> dict[str, object]:
@@ -110,37 +127,51 @@ def _as_json(info: SessionInfo) -> dict[str, object]:
     return told
 
 
-async def _show(store: SqliteStore, args: argparse.Namespace, out: TextIO) -> None:
-    session = await store.open(await _resolve(store, args.id), read_only=True)
+async def _show(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
+    info = await _resolve(store, args.id)
+    session = await store.open(info.id, read_only=True)
     if args.json:
         for event in session.events:
-            out.write(event.encode() + "\n")
+            out.write(event_line(event) + "\n")
         return
+    came = "" if info.parent is None else f", forked from {info.parent.parent}"
+    out.write(printable(f"session {info.id} of {_when(info.created_at)}{came}\n"))
     for line in story_lines(session.events):
         out.write(printable(line) + "\n")
+    if session.open_turn is not None:
+        what = "is going on" if info.locked else "was never ended: its process was lost"
+        out.write(f"--- turn {session.open_turn} {what}\n")
 
 
-async def _fork(store: SqliteStore, args: argparse.Namespace, out: TextIO) -> None:
+async def _fork(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
     turn, step = args.at or (None, None)
-    child = await store.fork(await _resolve(store, args.id), turn, step, args.new_id)
-    out.write(f"{child.id}\n")
+    child = await store.fork((await _resolve(store, args.id)).id, turn, step, args.new_id)
+    out.write(printable(child.id) + "\n")
 
 
-async def _delete(store: SqliteStore, args: argparse.Namespace, out: TextIO) -> None:
-    ids = [await _resolve(store, id) for id in args.ids]
-    for id in ids:
+async def _delete(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
+    going = {info.id: info for info in [await _resolve(store, given) for given in args.ids]}
+    for id in sorted(going, key=partial(_depth, going), reverse=True):
         await store.delete(id)
-        out.write(f"deleted {id}\n")
+        out.write(printable(f"deleted {id}\n"))
 
 
-async def _resolve(store: SqliteStore, given: str) -> str:
-    """The id that `given` is, or begins."""
-    ids: Sequence[str] = [info.id for info in await store.list()]
-    found = [given] if given in ids else [id for id in ids if id.startswith(given)]
+def _depth(going: Mapping[str, SessionInfo], id: str) -> int:
+    """How many of those that are to go a session descends from: forks go before their parents."""
+    depth, parent = 0, going[id].parent
+    while parent is not None and parent.parent in going and depth < len(going):
+        depth, parent = depth + 1, going[parent.parent].parent
+    return depth
+
+
+async def _resolve(store: SqliteStore, given: str) -> SessionInfo:
+    """The session whose id `given` is, or begins."""
+    sessions = {info.id: info for info in await store.list()}
+    found = [given] if given in sessions else [id for id in sessions if given and id.startswith(given)]
     if len(found) == 1:
-        return found[0]
+        return sessions[found[0]]
     if found:
         raise CallError(
-            f"{given!r} begins {len(found)} sessions, {found[0]} and {found[1]} among them; give more of it"
+            f"{given!r} begins {len(found)} sessions, {found[0]!r} and {found[1]!r} among them; give more of the id"
         )
     raise CallError(f"{store.path} holds no session {given!r}; `lifecycle sessions list` tells which there are")

@@ -15,11 +15,12 @@ from lifecycle.services.points import (
     StreamChunk,
     StreamPayload,
 )
-from lifecycle.vocabulary.chunks import TextDelta, Usage
+from lifecycle.vocabulary.chunks import Finish, TextDelta, Usage, chunk_from_json
 from lifecycle.vocabulary.events import (
     AssistantAttempt,
     AssistantMessageEvent,
     Event,
+    RequestContext,
     StepStart,
     ToolCallEvent,
     ToolResultEvent,
@@ -27,41 +28,50 @@ from lifecycle.vocabulary.events import (
     TurnStart,
     UserMessageEvent,
 )
-from lifecycle.vocabulary.failures import Aborted, Errored, TurnEndReason
+from lifecycle.vocabulary.failures import Aborted, Errored, Failure, HookCancel, TurnEndReason
 from lifecycle.vocabulary.messages import TextBlock, ToolResultBlock, text_of
+from lifecycle.vocabulary.stream import Single, TimedStream
 
-from .output import Console, shorten
+from .console import Console
+from .output import shorten
 
 
 @dataclass(slots=True)
 class Tally:
     """What a run has come to."""
 
+    turn: int = 0
+    step: int = 0
     steps: int = 0
     requests: int = 0
-    failed: int = 0
+    failed_requests: int = 0
     calls: int = 0
+    failed_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     reason: TurnEndReason | None = None
+    """How the newest turn ended; None while it is open."""
     _names: dict[str, str] = field(default_factory=lambda: {})
 
     def add(self, event: Event) -> None:
         """Count one event."""
         match event.data:
-            case TurnStart():
-                self.reason = None
-            case StepStart():
+            case TurnStart(turn=turn):
+                self.turn, self.step, self.reason = turn, 0, None
+            case StepStart(step=step):
                 self.steps += 1
+                self.step = step
             case AssistantAttempt():
                 self.requests += 1
-                self.failed += 1
+                self.failed_requests += 1
             case AssistantMessageEvent(usage=usage):
                 self.requests += 1
                 self._spend(usage)
             case ToolCallEvent(call_id=call_id, name=name):
                 self.calls += 1
                 self._names[call_id] = name
+            case ToolResultEvent(error=error):
+                self.failed_calls += error is not None
             case TurnEnd(reason=reason):
                 self.reason = reason
             case _:
@@ -77,54 +87,59 @@ class Tally:
         return self._names.get(call_id, "?")
 
     def __str__(self) -> str:
-        parts = [_count(self.steps, "step"), _count(self.requests, "request")]
-        parts[-1] += f" ({self.failed} failed)" if self.failed else ""
-        parts.append(_count(self.calls, "tool call"))
+        parts = [
+            _count(self.steps, "step"),
+            _count(self.requests, "request", self.failed_requests),
+            _count(self.calls, "tool call", self.failed_calls),
+        ]
         if self.input_tokens or self.output_tokens:
             parts.append(f"{self.input_tokens} tokens in, {self.output_tokens} out")
         return ", ".join(parts)
 
 
 class Transcript:
-    """Writes a live run to a console by listening to its agent."""
+    """Writes a live run to a console by listening to its agent, and keeps the tally."""
 
-    def __init__(self, console: Console, hooks: Hooks) -> None:
+    def __init__(self, console: Console, hooks: Hooks, tally: Tally) -> None:
         self._console = console
-        self.tally = Tally()
+        self._tally = tally
+        self._step = 0
         hooks.listen("session/event", self._event)
         hooks.listen("agent/assistant-stream", self._stream)
         hooks.listen("agent/step-boundary", self._boundary)
         hooks.listen("agent/request-error", self._failure, prepend=True)
 
     def _boundary(self, payload: StepPayload) -> None:
-        self._console.place(_place(payload.agent))
+        self._step = payload.step
+        self._place(payload.agent)
 
     def _stream(self, payload: StreamPayload) -> None:
         frame = payload.frame
         if isinstance(frame, StreamChunk):
-            self._console.place(_place(payload.agent))
+            self._place(payload.agent)
             if isinstance(frame.chunk, TextDelta):
                 self._console.text(frame.chunk.text)
         else:
             self._console.end_text()
 
     async def _failure(self, payload: RequestErrorPayload, next: Callable[[], Awaitable[Any]]) -> Any:
+        self._place(payload.agent)
         answer = await next()
-        told = f"request failed ({payload.failure.code}): {payload.failure.message}"
-        self._console.line(f"! {told}" if answer is None else f"! {told}; asking again")
+        if answer is not None:  # the turn's end tells what was not mended
+            self._console.say(f"! request {_failed(payload.failure)}; asking again")
         return answer
 
     def _event(self, payload: EventPayload) -> None:
-        self.tally.add(payload.event)
-        self._console.place(_place(payload.agent))
-        for line in tool_lines(payload.event, self.tally):
+        self._tally.add(payload.event)
+        self._place(payload.agent)
+        for line in tool_lines(payload.event, self._tally):
             self._console.line(line)
 
-
-def _place(agent: AgentHandle) -> str:
-    """The phases of the turn and the step; the agent's own while no turn is open."""
-    agents_own, *rest = agent.phase.split("/")
-    return " › ".join(rest) if rest else agents_own
+    def _place(self, agent: AgentHandle) -> None:
+        """The innermost run that is open, and its phase."""
+        runs = ("agent", f"turn {self._tally.turn}", f"step {self._step}")
+        phases = agent.phase.split("/")
+        self._console.place(f"{runs[len(phases) - 1]}: {phases[-1]}")
 
 
 def tool_lines(event: Event, tally: Tally) -> Iterable[str]:
@@ -133,15 +148,25 @@ def tool_lines(event: Event, tally: Tally) -> Iterable[str]:
         case ToolCallEvent(name=name, arguments=arguments):
             yield f"→ {name} {shorten(arguments or '{}')}"
         case ToolResultEvent(message=message, error=error):
+            failed = "" if error is None else f" failed ({error.code})"
             for block in message.content:
                 if isinstance(block, ToolResultBlock):
-                    said = "".join(part.text for part in block.content if isinstance(part, TextBlock))
-                    failed = "" if error is None else f" failed ({error.code})"
-                    more = said.count("\n")
-                    tail = f" (+{more} lines)" if more and not error else ""
-                    yield f"← {tally.name_of(block.tool_call_id)}{failed}: {shorten(said.partition(chr(10))[0])}{tail}"
+                    yield f"← {tally.name_of(block.tool_call_id)}{failed}: {_gist(block)}"
         case _:
             pass
+
+
+def _gist(result: ToolResultBlock) -> str:
+    """The first line that says something, and how much more there is."""
+    said = "".join(part.text for part in result.content if isinstance(part, TextBlock))
+    lines = [line for line in said.splitlines() if line.strip()]
+    parts = [shorten(lines[0])] if lines else []
+    if len(lines) > 1:
+        parts.append(f"(+{_count(len(lines) - 1, 'line')})")
+    images = sum(not isinstance(part, TextBlock) for part in result.content)
+    if images:
+        parts.append(f"({_count(images, 'image')})")
+    return " ".join(parts) or "(nothing)"
 
 
 def story_lines(events: Iterable[Event]) -> Iterable[str]:
@@ -155,8 +180,11 @@ def story_lines(events: Iterable[Event]) -> Iterable[str]:
             case UserMessageEvent(message=message):
                 kind = message.source.get("kind")
                 yield f"> {text_of(message)}" if kind == "user" else f"> ({kind}) {shorten(text_of(message))}"
-            case AssistantAttempt():
-                yield "! request failed"
+            case RequestContext(provider=provider, model=model):
+                yield f"(asking {provider}/{model})"
+            case AssistantAttempt(stream=stream):
+                failure = _failure_in(stream)
+                yield "! request was cut off" if failure is None else f"! request {_failed(failure)}"
             case AssistantMessageEvent(message=message, interrupted=interrupted):
                 if said := text_of(message):
                     yield said + (" [interrupted]" if interrupted else "")
@@ -166,13 +194,25 @@ def story_lines(events: Iterable[Event]) -> Iterable[str]:
                 yield from tool_lines(event, tally)
 
 
+def _failure_in(stream: TimedStream) -> Failure | None:
+    last = stream.rows[-1] if stream.rows else None
+    chunk = chunk_from_json(last.chunk) if isinstance(last, Single) else None
+    return chunk.failure if isinstance(chunk, Finish) else None
+
+
 def told(reason: TurnEndReason) -> str:
     """How a turn ended, in words."""
     match reason:
         case Errored(error=failure):
-            return f"failed ({failure.code}): {failure.message}"
+            return _failed(failure)
+        case Aborted(reason=HookCancel(reason=why)):
+            return f"was cancelled by a hook: {why}"
         case Aborted(reason=cause):
-            return f"was cancelled by {cause.kind}"
+            return {
+                "user": "was cancelled by the user",
+                "parent": "was cancelled by the agent that started it",
+                "disposed": "was cancelled, as its agent was taken down",
+            }[cause.kind]
         case _:
             return {
                 "completed": "completed",
@@ -182,5 +222,9 @@ def told(reason: TurnEndReason) -> str:
             }[reason.kind]
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" + ("" if n == 1 else "s")
+def _failed(failure: Failure) -> str:
+    return f"failed ({failure.code}): {failure.message}"
+
+
+def _count(n: int, what: str, failed: int = 0) -> str:
+    return f"{n} {what}" + ("" if n == 1 else "s") + (f" ({failed} failed)" if failed else "")
