@@ -50,12 +50,16 @@ async def demo_provider(*, pace_seconds: float = 0.0) -> AsyncGenerator[str]:
             with suppress(*_BROKEN):  # the client hung up, or spoke no HTTP: its own affair
                 await _Connection(stream, script, pace_seconds).serve()
 
+    failed: Exception | None = None
     async with listener, anyio.create_task_group() as visits:
         visits.start_soon(listener.serve, visit)
         try:
             yield f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/v1"
-        finally:
-            visits.cancel_scope.cancel()
+        except Exception as error:
+            failed = error  # the block's own: it goes on as it is, in no group
+        visits.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
 
 
 def retry_once(hooks: Hooks, *, times: int = 1) -> Registration:
