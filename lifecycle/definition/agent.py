@@ -55,7 +55,11 @@ class Agent(Lifecycle):
     facts = AgentFacts
 
     idle = Phase(initial=True)
-    running = Phase(runs=Turn, then={"close": "turned", "abort": "turned", "fault": "turned"})
+    running = Phase(
+        runs=Turn,
+        then={"close": "turned", "abort": "turned", "fault": "turned"},
+        loops="the turns from a wake to the next rest",
+    )
     converging = Phase(SETTLED)
     latched = Phase(SETTLED)
     maintenance = Phase(note(AGENT, text="the maintenance task runs, with a signal of its own"))

@@ -67,6 +67,7 @@ class Message:
         drawn: Whether curated views show it; the full view shows everything.
         inner: It happens while the effect before it is performed, and is performed by that one's performer.
         durable: It is an event of the session log, whatever its line looks like.
+        lane: It drives a run of its phase's pooled lifecycle through the phases of this lane.
     """
 
     kind: Kind
@@ -82,6 +83,7 @@ class Message:
     drawn: bool = True
     inner: bool = False
     durable: bool = False
+    lane: str = ""
 
     @property
     def key(self) -> str:
@@ -143,11 +145,11 @@ def ask(
     times: Times = "1",
     drawn: bool = True,
     inner: bool = False,
+    lane: str = "",
 ) -> Message:
     """Ask a service to do something and wait for it."""
-    return Message(
-        Kind.ASK, sender, receiver, Line.SOLID, text, detail, name or _name(text), act, "", times, drawn, inner
-    )
+    named = name or _name(text)
+    return Message(Kind.ASK, sender, receiver, Line.SOLID, text, detail, named, act, "", times, drawn, inner, lane=lane)
 
 
 def tell(

@@ -117,6 +117,7 @@ class Phase(State):
         does: The effects, in order. The result of the last one that is performed is the event that follows.
         runs: Another lifecycle that is run to its end while this phase lasts.
         then: Which event of this lifecycle follows each event that ends the other one.
+        pool: Another lifecycle of which several runs go side by side here; effects with a lane drive them.
         loops: The words over the loop of this phase's `again` arrows.
         lane: Where several runs go side by side: those in `start` come one at a time in order, those in `body` overlap,
             and those in `commit` come one at a time in order again.
@@ -130,6 +131,7 @@ class Phase(State):
         final: bool = False,
         runs: type[Lifecycle] | None = None,
         then: Mapping[str, str] | None = None,
+        pool: type[Lifecycle] | None = None,
         loops: str = "",
         lane: Lane = "start",
         settles: bool = False,
@@ -137,7 +139,7 @@ class Phase(State):
         super().__init__(initial=initial, final=final)
         self.does = does
         self.runs, self.then = runs, MappingProxyType(dict(then or {}))
-        self.loops, self.lane, self.settles = loops, lane, settles
+        self.pool, self.loops, self.lane, self.settles = pool, loops, lane, settles
         self.owner: type[Lifecycle] | None = None
 
     def but(self, *does: Effect, **changes: Any) -> Phase:
@@ -147,6 +149,7 @@ class Phase(State):
             "final": self.final,
             "runs": self.runs,
             "then": self.then,
+            "pool": self.pool,
             "loops": self.loops,
             "lane": self.lane,
             "settles": self.settles,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .effects import DRIVER, HOOKS, LLM, PROMPT, SESSION, TOOLS, answer, ask, hook, note, notify, record, tell
 from .machine import ANYWHERE, Fold, Lifecycle, Phase, Sources
+from .tool_call import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Step(Lifecycle):
         notify("agent/assistant-stream", "start", act="start", drawn=False, inner=True),
         answer(LLM, "StreamChunk*", times="*"),
         notify("agent/assistant-stream", "chunk*", act="chunk", times="*", inner=True),
+        loops="the attempts of the request",
     )
     retrying = Phase(
         hook("agent/request-error", "waterfall"),
@@ -77,6 +79,7 @@ class Step(Lifecycle):
     )
     tooling = Phase(
         ask(TOOLS, "classify pending call by executionMode"),
+        pool=ToolCall,
         loops="barriers and bounded rolling pool, reclassify before start",
     )
     ended = Phase(final=True)
@@ -120,14 +123,20 @@ class Step(Lifecycle):
         when="call starts",
         emits=[
             record("tool/call"),
-            ask(TOOLS, "ordered pre, concurrent execute", "with the step tool set", name="pre and execute"),
+            ask(
+                TOOLS,
+                "ordered pre, concurrent execute",
+                "with the step tool set",
+                name="pre and execute",
+                lane="start",
+            ),
             tell(SESSION, "tool-owned events when applicable", sender=TOOLS, times="*", inner=True),
         ],
     )
     settle = tooling.again(
         cond="unsettled",
         when="next model-order result ready",
-        emits=[ask(TOOLS, "ordered post", name="post"), record("tool/result")],
+        emits=[ask(TOOLS, "ordered post", name="post", lane="commit"), record("tool/result")],
     )
     finish = tooling.to(ended, cond="not (unstarted or unsettled)", when="every call has settled", emits=CLOSE)
 

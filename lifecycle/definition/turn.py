@@ -42,6 +42,7 @@ class Turn(Lifecycle):
             "abort": "abort",
             "fault": "failed",
         },
+        loops="the steps of the turn",
     )
     stopping = Phase(hook("agent/turn-stopping", "serial", "terminal checkpoint"))
     settled = Phase(tell(DRIVER, "look for next-step input", name="look", drawn=False))

@@ -1,0 +1,260 @@
+"""From graph to blocks: which choices, options, loops and ways out a graph of phases amounts to.
+
+Six rules decide:
+
+1. what a phase does is said when it is entered, what an arrow emits when it is taken;
+2. arrows from a phase to itself are a loop of options;
+3. several ways are a choice up to the phase where at least two of them meet again; where one alone speaks, an option;
+4. an arrow back is a loop around what it repeats, unless its fold says that it is drawn as a note or by repetition;
+5. a way out of a loop is a break, which says what happens on the way to where the walk goes on behind the loop;
+6. what may come from outside while a nested lifecycle runs goes on beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .blocks import Alt, Block, Break, Loop, Opt, Par, Say, simplified
+from .graph import Edge, Graph, Meanwhile, Node
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """What is walked as one: the whole graph, or the body of one loop within an outer frame."""
+
+    nodes: frozenset[str]
+    header: str | None
+    outer: Frame | None
+    back: set[tuple[str, str]] = field(default_factory=lambda: set())
+    after: dict[str, list[str]] = field(default_factory=lambda: {})
+    stuck: frozenset[str] = frozenset()
+    follow: str | None = None
+    """Where the outer frame goes on behind this loop."""
+
+
+def blocks_of(graph: Graph, *, folding: bool) -> tuple[tuple[Block, ...], frozenset[str]]:
+    """The blocks of a graph, and the keys of the arrows that they show.
+
+    Args:
+        folding: Whether arrows back are drawn as their folds say, and the picture ends where the lifecycle rests.
+    """
+    structure = _Structure(graph, folding)
+    blocks = simplified(tuple(structure.whole()))
+    return blocks, frozenset(structure.shown)
+
+
+class _Structure:
+    def __init__(self, graph: Graph, folding: bool) -> None:
+        self.graph, self.folding = graph, folding
+        self.shown: set[str] = set()
+        self._meanwhile = {region.start: region for region in graph.meanwhile if len(region.ends) == 1}
+        self._inside: set[str] = set()
+        self._ways = {name: [edge for edge in node.edges if edge.target != name] for name, node in graph.nodes.items()}
+        self._rests = {name for name, node in graph.nodes.items() if node.rests and folding}
+
+    def whole(self) -> Iterator[Block]:
+        start = self.graph.initial
+        frame = self._analysed(Frame(frozenset(self.graph.nodes), None, None), start)
+        yield from self._walk(start, None, frame)
+
+    # -- analysis ------------------------------------------------------------------------------------------------
+
+    def _analysed(self, frame: Frame, start: str) -> Frame:
+        frame.back = set(self._find_back(frame, start))
+        after: dict[str, list[str] | None] = {}
+
+        def visit(name: str) -> list[str] | None:
+            if name not in after:
+                ways = [way for edge in self._forward(frame, name) if (way := visit(edge.target)) is not None]
+                back = [edge for edge in self._ways[name] if (name, edge.target) in frame.back]
+                dead = not ways and bool(back) and not any(self._ends(edge) for edge in back)
+                shared = [node for node in ways[0] if all(node in way for way in ways)] if ways else []
+                after[name] = None if dead else [name, *shared]
+            return after[name]
+
+        visit(start)
+        frame.stuck = frozenset(name for name, way in after.items() if way is None)
+        frame.after = {name: way or [name] for name, way in after.items()}
+        return frame
+
+    def _find_back(self, frame: Frame, start: str) -> Iterator[tuple[str, str]]:
+        """Arrows back, by a walk in depth. Recursion is as deep as the graph has phases."""
+        path: list[str] = []
+        seen: set[str] = set()
+
+        def visit(name: str) -> Iterator[tuple[str, str]]:
+            seen.add(name)
+            path.append(name)
+            for edge in self._within(frame, name):
+                if edge.target in path:
+                    yield name, edge.target
+                elif edge.target not in seen:
+                    yield from visit(edge.target)
+            path.pop()
+
+        yield from visit(start)
+
+    def _within(self, frame: Frame, name: str) -> list[Edge]:
+        """The ways that stay in the frame and do not begin its loop anew."""
+        return [edge for edge in self._ways[name] if edge.target in frame.nodes and not self._renews(frame, edge)]
+
+    def _renews(self, frame: Frame, edge: Edge) -> bool:
+        return edge.target == frame.header
+
+    def _forward(self, frame: Frame, name: str) -> list[Edge]:
+        return [
+            edge for edge in self._within(frame, name) if (name, edge.target) not in frame.back and not self._ends(edge)
+        ]
+
+    def _ends(self, edge: Edge) -> bool:
+        """A curated picture ends where the lifecycle rests again."""
+        return edge.target in self._rests and edge.target == self.graph.initial
+
+    def _loops_here(self, frame: Frame, name: str) -> bool:
+        return any(self._drawn_as_loop(edge) for edge in self._edges_to(name) if (edge.source, name) in frame.back)
+
+    def _drawn_as_loop(self, edge: Edge) -> bool:
+        folded = edge.fold.note is not None or edge.fold.replay
+        return not self._ends(edge) and not (self.folding and folded)
+
+    def _edges_to(self, name: str) -> Iterator[Edge]:
+        for edges in self._ways.values():
+            for edge in edges:
+                if edge.target == name:
+                    yield edge
+
+    def _body(self, frame: Frame, header: str) -> frozenset[str]:
+        """The natural loop of a header: every node from which an arrow back to it can be reached without it."""
+        body = {header}
+        todo = [source for source, target in frame.back if target == header]
+        while todo:
+            name = todo.pop()
+            if name not in body and name in frame.nodes:
+                body.add(name)
+                todo += [edge.source for edge in self._edges_to(name)]
+        return frozenset(body)
+
+    # -- walking -------------------------------------------------------------------------------------------------
+
+    def _walk(self, start: str, stop: str | None, frame: Frame) -> Iterator[Block]:
+        name: str | None = start
+        while name is not None and name != stop:
+            if name in self._meanwhile and name not in self._inside:
+                region = self._meanwhile[name]
+                (end,) = region.ends
+                yield from self._region(region, end, frame)
+                name = end
+                continue
+            if name != frame.header and self._loops_here(frame, name):
+                inner = self._inner(frame, name)
+                body = tuple(self._walk(name, None, inner))
+                yield Loop(self._loop_words(name), body)
+                name = inner.follow
+                continue
+            node = self.graph.nodes[name]
+            yield from (Say(effect) for effect in node.does)
+            yield from self._again(node)
+            name = yield from self._choose(name, stop, frame)
+
+    def _inner(self, frame: Frame, header: str) -> Frame:
+        body = self._body(frame, header)
+        follow = next((node for node in frame.after[header] if node not in body), None)
+        return self._analysed(Frame(body, header, frame, follow=follow), header)
+
+    def _loop_words(self, header: str) -> str:
+        node = self.graph.nodes[header]
+        return node.loops or next((edge.when for edge in self._edges_to(header) if edge.when), "again")
+
+    def _again(self, node: Node) -> Iterator[Block]:
+        edges = [edge for edge in node.edges if edge.target == node.name]
+        if not edges:
+            return
+        words = node.loops or (edges[0].when if len(edges) == 1 else "")
+        yield Loop(words, tuple(self._options(edges)), perhaps_never=True)
+
+    def _options(self, edges: list[Edge]) -> Iterator[Block]:
+        for edge in edges:
+            taken = tuple(self._take(edge))
+            yield from [Opt(edge.when, taken)] if len(edges) > 1 else taken
+
+    def _choose(self, name: str, stop: str | None, frame: Frame) -> Iterator[Block]:
+        """Draw the ways on from a node. Returns where the walk goes on, or None."""
+        ways = self._ways[name]
+        out = [edge for edge in ways if edge.target not in frame.nodes]
+        on = [edge for edge in ways if edge.target in frame.nodes]
+        for edge in out:
+            yield self._break(edge, frame)
+        if len(on) == 1:
+            yield from self._take(on[0])
+            yield from self._fold(on[0], frame)
+            forward = self._forward(frame, name)
+            return forward[0].target if forward else None
+        if not on:
+            return None
+        join = self._join(name, frame) or stop
+        yield Alt(tuple((edge.when, tuple(self._branch(edge, join, frame))) for edge in on))
+        return join
+
+    def _branch(self, edge: Edge, stop: str | None, frame: Frame) -> Iterator[Block]:
+        yield from self._take(edge)
+        if self._renews(frame, edge) or self._ends(edge):
+            return
+        if (edge.source, edge.target) in frame.back:
+            yield from self._fold(edge, frame)
+        else:
+            yield from self._walk(edge.target, stop, frame)
+
+    def _break(self, edge: Edge, frame: Frame) -> Break:
+        taken = list(self._take(edge))
+        levels, here = 1, frame
+        while here.outer is not None and edge.target not in here.outer.nodes:
+            levels, here = levels + 1, here.outer
+        assert here.outer is not None
+        if self._renews(here.outer, edge):
+            return Break(edge.when, tuple(taken), levels)
+        if edge.target != here.follow:
+            taken += self._walk(edge.target, here.follow, here.outer)
+        return Break(edge.when, tuple(taken), levels)
+
+    def _join(self, name: str, frame: Frame) -> str | None:
+        onward = [edge for edge in self._forward(frame, name) if edge.target not in frame.stuck]
+        meets = frame.after[name][1:]
+        return meets[0] if len(onward) > 1 and meets else None
+
+    def _take(self, edge: Edge) -> Iterator[Block]:
+        self.shown.add(edge.key)
+        yield from (Say(effect) for effect in edge.emits)
+
+    def _fold(self, edge: Edge, frame: Frame) -> Iterator[Block]:
+        if (edge.source, edge.target) not in frame.back or not self.folding:
+            return
+        if edge.fold.note is not None:
+            yield Say(edge.fold.note)
+        elif edge.fold.replay:
+            yield from self._replay(edge.target)
+
+    def _replay(self, name: str) -> Iterator[Block]:
+        """What is said again from `name` on, in brief, up to the next choice."""
+        yield from (Say(effect, brief=True) for effect in self.graph.nodes[name].does)
+        while len(ways := self._ways[name]) == 1:
+            yield from (Say(effect, brief=True) for effect in ways[0].emits)
+            name = ways[0].target
+            yield from (Say(effect, brief=True) for effect in self.graph.nodes[name].does)
+
+    # -- from outside --------------------------------------------------------------------------------------------
+
+    def _region(self, region: Meanwhile, end: str, frame: Frame) -> Iterator[Block]:
+        self._inside.add(region.start)
+        body = tuple(self._walk(region.start, end, frame))
+        self._inside.discard(region.start)
+        arriving = Loop("whenever it comes from outside", tuple(self._options(list(region.edges))), perhaps_never=True)
+        yield Par((("the turn goes on", body), ("and from outside", (arriving,))))
+        yield from self._instead(region)
+
+    def _instead(self, region: Meanwhile) -> Iterable[Block]:
+        """What the phases do that are entered from outside before the nested lifecycle began."""
+        targets = {edge.target for edge in region.edges} - {region.start}
+        said = {effect: None for target in targets for effect in self.graph.nodes[target].does}
+        if said:
+            yield Opt("nothing had begun", tuple(Say(effect) for effect in said))
