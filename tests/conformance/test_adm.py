@@ -478,20 +478,28 @@ async def test_adm_09_a_context_that_never_was_is_not_cleared() -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
-    [{}, {"sections": "rain"}, {"sections": ()}, {"sections": ({"name": "weather", "text": "rain"},)}],
-    ids=["nothing", "no list", "cleared", "text that is not its own"],
+    ("source", "content"),
+    [
+        ({}, "malformed"),
+        ({"sections": "rain"}, "malformed"),
+        ({"sections": ()}, "malformed"),
+        ({"sections": ({"name": "weather", "text": "rain"},)}, "malformed"),
+        ({"sections": ({"name": "weather", "text": "snow"},)}, None),
+        ({"sections": None}, None),
+    ],
+    ids=["no sections", "no list", "cleared", "another text", "another section", "only the text"],
 )
-async def test_adm_09_a_malformed_snapshot_is_superseded(source: dict[str, object]) -> None:
+async def test_adm_09_a_malformed_snapshot_is_superseded(source: dict[str, object], content: str | None) -> None:
     async with scene() as s:
         Weather(context="rain").at(s)
         await s.say("one")
         kept = s.event("user/message", 1)
-        malformed = user_message("malformed", source={"kind": RUNTIME_CONTEXT, **source})
+        assert isinstance(kept.data, UserMessageEvent)
+        malformed = user_message(content or kept.data.message.content, source={"kind": RUNTIME_CONTEXT, **source})
         replace(s, kept.seq, by=malformed)
         await s.say("two", "three")
 
-        assert snapshots(s) == ["rain", "malformed", "rain"]
+        assert snapshots(s) == ["rain", content or "rain", "rain"]
 
 
 async def test_adm_09_an_unrelated_replacement_and_a_changed_context_touch_neither_snapshot_nor_prompt() -> None:

@@ -225,6 +225,18 @@ async def test_stb_05_the_choice_is_published_from_the_choice_to_the_end_of_the_
         assert {"step/start", "request/header", "tool/call", "tool/result", "step/end"} <= windows.keys()
 
 
+async def test_stb_05_the_default_is_published_also_where_nobody_listens() -> None:
+    async with scene(options=AgentOptions(system=Prompt([Section("who", "You are {{model}}.")])), only=()) as s:
+        seen: list[str | None] = []
+        s.session.observe(lambda _: seen.append(s.agent.step.model if s.agent.step else None))
+        await s.say("go")
+
+        assert [text_of(m) for m in s.model.requests[0].messages] == ["You are script-1.", "go"]
+        window = slice(s.durable.index("step/start"), s.durable.index("step/end") + 1)
+        assert seen[window] == ["script-1"] * len(seen[window])
+        assert set(seen[: window.start] + seen[window.stop :]) == {None}
+
+
 async def test_stb_06_payloads_name_no_model_and_whoever_needs_it_reads_agent_step() -> None:
     active: list[str | None] = []
 
