@@ -223,7 +223,7 @@ class Drive:
         outside = await self._perform(until)
         if outside is not None:
             with anyio.CancelScope(shield=True):
-                await self._perform(None)
+                await self._perform(until)
             raise outside
 
     async def _perform(self, until: Callable[[], bool] | None) -> BaseException | None:

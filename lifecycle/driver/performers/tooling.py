@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Coroutine, Iterable
 
 import anyio
 
+from lifecycle.errors import DuplicateMessageError
 from lifecycle.services.tools import parse_arguments
 from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
@@ -15,6 +17,8 @@ from ..runs import StepRun, ToolCallRun
 from ..walk import Drive, walk
 from .call import result_message
 from .proposal import STEP
+
+log = logging.getLogger("lifecycle")
 
 Wait = Coroutine[None, None, str]
 
@@ -27,6 +31,8 @@ class Pool:
         self._waiting = deque(calls)
         self._started: deque[ToolCallRun] = deque()
         """Started and without a result, in model order."""
+        self._exclusive = True
+        """What the next call was classified as, a moment ago."""
         self._barrier = False
         """The started call is exclusive."""
         self._running = 0
@@ -57,9 +63,10 @@ class Pool:
             return "settle"
         if not self._waiting:
             return None if self._started else "finish"
-        if self._parallel(self._waiting[0]):
-            return "start" if not self._barrier and self._running < self._limit() else None
-        return None if self._started else "start"
+        self._exclusive = not self._parallel(self._waiting[0])
+        if self._exclusive:
+            return None if self._started else "start"
+        return "start" if not self._barrier and self._running < self._limit() else None
 
     def _parallel(self, call: ToolCallBlock) -> bool:
         """Whether a call may overlap with others; asked anew right before each start (TLS-06)."""
@@ -101,7 +108,7 @@ class Pool:
         call = ToolCallRun(
             step, block, parse_arguments(block.arguments), tool, agent.call_program.table.initial, step.signal
         )
-        self._barrier = tool is None or tools is None or not tools.parallel(block.name, call.arguments)
+        self._barrier = self._exclusive
         call.drive = Drive(walk(agent.call_program, call))
         call.record = agent.session.append(
             ToolCallEvent(
@@ -173,21 +180,27 @@ class Pool:
         if outcome.conclude and outcome.error is None:
             self.concluded = True
         for context in outcome.contexts:
-            step.agent.handle.inject(context)
+            try:
+                step.agent.handle.inject(context)
+            except DuplicateMessageError:  # the tool's mistake, and nothing is lost: the message waits there already
+                log.warning("call %r of %r deferred a message that is pending already", call.block.id, call.block.name)
 
     # -- ending early --------------------------------------------------------------------------------------------
 
     async def drain(self) -> None:
         """After a cancel: await what has started and commit it in order, then give the rest an error pair (TLS-10)."""
-        while self._started:
-            while self._started[0].running:
-                await self._some_settle()
-            await self.post()
-            self.commit()
-        while self._waiting:
-            self.open_call()
-            await self.post()
-            self.commit()
+        try:
+            while self._started:
+                while self._started[0].running:
+                    await self._some_settle()
+                await self.post()
+                self.commit()
+            while self._waiting:
+                self.open_call()
+                await self.post()
+                self.commit()
+        finally:  # a result that is refused must not leave bodies behind that outlive their step
+            await self.abandon()
 
     async def abandon(self) -> None:
         """After a fault: let started bodies end; nothing is committed, nothing invented (TLS-11)."""
