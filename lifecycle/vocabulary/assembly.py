@@ -19,6 +19,9 @@ from .chunks import (
 from .messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
 from .values import JsonValue
 
+_CALLLESS = frozenset({FinishKind.MAX_TOKENS, FinishKind.CONTENT_FILTER, FinishKind.REFUSAL})
+"""The finishes after which no call runs: the turn does not go on for its results (STR-08)."""
+
 
 @dataclass(slots=True)
 class _Draft:
@@ -95,16 +98,26 @@ class Assembler:
         return draft
 
     def result(self) -> Assembled:
-        """The whole answer. A missing finish counts as stop; a token ceiling drops every tool call."""
+        """The whole answer. A missing finish counts as stop.
+
+        Calls that must not run are left out, with the replay entries beside them: all of them where the answer was
+        cut off or withheld, and those that were never closed where nobody said that the answer is whole.
+        """
         finish = self.finish or Finish()
-        built = [draft.build(index) for index, draft in sorted(self._drafts.items())]
-        blocks = [block for block in built if block is not None]
-        replay = finish.replay if finish.replay is not None and len(finish.replay) == len(blocks) else None
-        if finish.kind is FinishKind.MAX_TOKENS:
-            kept = [n for n, block in enumerate(blocks) if not isinstance(block, ToolCallBlock)]
-            replay = None if replay is None else tuple(replay[n] for n in kept)
-            blocks = [blocks[n] for n in kept]
-        return Assembled(tuple(blocks), replay, finish, self.usage)
+        drafts = [(draft, draft.build(index)) for index, draft in sorted(self._drafts.items())]
+        built = [(block, self._stays(draft, block)) for draft, block in drafts if block is not None]
+        replay = finish.replay if finish.replay is not None and len(finish.replay) == len(built) else None
+        if replay is not None:
+            replay = tuple(entry for entry, (_, stays) in zip(replay, built, strict=True) if stays)
+        return Assembled(tuple(block for block, stays in built if stays), replay, finish, self.usage)
+
+    def _stays(self, draft: _Draft, block: Block) -> bool:
+        finish = self.finish
+        if not isinstance(block, ToolCallBlock):
+            return True
+        if finish is None or finish.kind is FinishKind.UNKNOWN:
+            return draft.closed is not None
+        return finish.kind not in _CALLLESS
 
     def visible(self) -> tuple[Block, ...]:
         """The text and reasoning that a cancelled stream has shown so far; empty if only blanks."""

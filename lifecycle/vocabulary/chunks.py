@@ -126,8 +126,20 @@ def mended(chunk: Chunk) -> Chunk:
                 name=None if name is None else mend(name),
                 id=None if id is None else mend(id),
             )
+        case BlockStart(block_type=kind) if not kind.isascii():
+            return chunk._replace(block_type=mend(kind))
+        case BlockEnd(block=block):
+            whole = _mended(block)
+            return chunk if whole is block else chunk._replace(block=whole)
         case _:
             return chunk
+
+
+def _mended(block: Block) -> Block:
+    """`block` with every field of text mended; the very block if none needs it."""
+    fields = {name: value for name, value in block if isinstance(value, str) and not value.isascii()}
+    told = {name: mend(value) for name, value in fields.items()}
+    return block if told == fields else block.model_copy(update=told)
 
 
 def chunk_to_json(chunk: Chunk) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from .values import Value
+from .values import Mended, Value, mend
 
 
 class FailureCode(StrEnum):
@@ -33,11 +33,11 @@ class FailureCode(StrEnum):
 class Failure(Value, frozen=True):
     """What went wrong, as data. `message` is one sentence for people; it never holds a key."""
 
-    message: str
-    code: str = FailureCode.UNKNOWN.value
+    message: Mended
+    code: Mended = FailureCode.UNKNOWN.value
     status: int | None = None
     """The HTTP status, where there was one."""
-    request_id: str | None = None
+    request_id: Mended | None = None
     """The provider's name for the request, for its support."""
     retryable: bool | None = None
     """Whether the very same request may be sent again."""
@@ -63,7 +63,7 @@ def render_chain(error: BaseException) -> str:
         text = str(current).strip()
         parts.append(f"{type(current).__name__}: {text}" if text else type(current).__name__)
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return ", caused by ".join(parts).encode("utf-8", "replace").decode()
+    return mend(", caused by ".join(parts))
 
 
 class UserCancel(Value, frozen=True):
@@ -82,7 +82,7 @@ class HookCancel(Value, frozen=True):
     """A hook stopped the turn; `reason` says why."""
 
     kind: Literal["hook"] = "hook"
-    reason: str
+    reason: Mended
 
 
 class DisposedCancel(Value, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
@@ -130,6 +130,10 @@ EMPTY = FrozenDict()
 def mend(text: str) -> str:
     """Return `text` with lone surrogates replaced by U+FFFD: what models and tools say is never refused for them."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+Mended = Annotated[str, AfterValidator(mend)]
+"""A field of a value that holds text from elsewhere which must never be refused."""
 
 
 def freeze_object(value: object, where: str = "value") -> FrozenDict:

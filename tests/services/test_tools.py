@@ -319,7 +319,7 @@ async def test_what_is_no_result_is_an_error_that_names_tool_and_type(made: Call
         (ToolError("no tea", "NO_TEA"), ToolFault(code="NO_TEA", name="ToolError"), "no tea"),
         (ToolError("no tea"), ToolFault(code="TOOL_FAILED", name="ToolError"), "no tea"),
         (KeyError("k"), ToolFault(code="TOOL_FAILED", name="KeyError"), "KeyError: 'k'"),
-        (ValueError("\ud800"), ToolFault(code="TOOL_FAILED", name="ValueError"), "ValueError: ?"),
+        (ValueError("\ud800"), ToolFault(code="TOOL_FAILED", name="ValueError"), "ValueError: \ufffd"),
         (SystemExit(3), ToolFault(code="TOOL_FAILED", name="SystemExit"), "SystemExit: 3"),
     ],
 )

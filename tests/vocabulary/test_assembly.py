@@ -58,7 +58,16 @@ def call(id: str, arguments: str = "") -> ToolCallBlock:
     ],
 )
 def test_str_07_blocks_are_assembled(chunks: list[Chunk], blocks: list[Block]) -> None:
-    assert list(assembled(*chunks).result().blocks) == blocks
+    assert list(assembled(*chunks, Finish()).result().blocks) == blocks
+
+
+@pytest.mark.parametrize("end", [[], [Finish(FinishKind.UNKNOWN)]], ids=["no finish", "no reason"])
+def test_str_07_a_call_that_was_never_closed_is_none_if_nobody_said_that_the_answer_is_whole(end: list[Chunk]) -> None:
+    result = assembled(
+        TextDelta(0, "a"), BlockEnd(1, call("whole", "{}")), ToolCallDelta(2, "half", "f"), *end
+    ).result()
+
+    assert result.blocks == (say("a"), call("whole", "{}"))
 
 
 def test_str_07_a_missing_finish_counts_as_stop() -> None:
@@ -74,13 +83,14 @@ def test_str_07_replay_state_is_kept_if_it_lines_up_with_the_blocks(
     assert result.replay == kept
 
 
-def test_str_08_a_token_ceiling_drops_every_call_and_its_replay_state() -> None:
+@pytest.mark.parametrize("kind", [FinishKind.MAX_TOKENS, FinishKind.REFUSAL, FinishKind.CONTENT_FILTER])
+def test_str_08_an_answer_cut_off_or_withheld_loses_every_call_and_its_replay_state(kind: FinishKind) -> None:
     result = assembled(
         TextDelta(0, "a"),
         BlockEnd(1, call("whole", "{}")),
         TextDelta(2, "b"),
         ToolCallDelta(3, "id", "f", "{trunc"),
-        Finish(FinishKind.MAX_TOKENS, replay=("r0", "r1", "r2", "r3")),
+        Finish(kind, replay=("r0", "r1", "r2", "r3")),
     ).result()
 
     assert result.blocks == (say("a"), say("b"))

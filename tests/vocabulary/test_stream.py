@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from lifecycle.vocabulary.chunks import Chunk, TextDelta, ToolCallDelta, chunk_from_json, chunk_to_json, mended
+from lifecycle.vocabulary.chunks import (
+    BlockEnd,
+    BlockStart,
+    Chunk,
+    TextDelta,
+    ToolCallDelta,
+    chunk_from_json,
+    chunk_to_json,
+    mended,
+)
+from lifecycle.vocabulary.failures import Failure
+from lifecycle.vocabulary.messages import TextBlock
 from lifecycle.vocabulary.stream import StreamRecorder, TimedStream
 from lifecycle.vocabulary.values import freeze_object
 
@@ -74,4 +85,7 @@ def test_a_recorder_goes_on_after_it_was_read() -> None:
 
 def test_text_from_a_model_is_mended_in_every_field() -> None:
     assert mended(TextDelta(0, "a\ud800")) == TextDelta(0, "a�")
+    assert mended(BlockStart(0, "t\ud800")) == BlockStart(0, "t\ufffd")
+    assert mended(BlockEnd(0, TextBlock(text="a\ud800"))) == BlockEnd(0, TextBlock(text="a\ufffd"))
+    assert Failure(message="a\ud800").message == "a\ufffd"
     assert mended(ToolCallDelta(0, "i\ud800", "n\ud800", "{\ud800")) == ToolCallDelta(0, "i�", "n�", "{�")
