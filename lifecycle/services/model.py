@@ -6,6 +6,7 @@ has one way to see a failed request. Failures of hooks never pass through here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -15,8 +16,11 @@ from lifecycle.errors import InvalidPreparedCallError, ModelError, RouteError
 from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind
 from lifecycle.vocabulary.failures import Failure, FailureCode, failure_of
 from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, SystemUpdate
+from lifecycle.vocabulary.values import freeze
 
 from .signal import CancelSignal
+
+log = logging.getLogger("lifecycle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +98,25 @@ async def _guarded(
     try:
         chunks = open_stream(request, signal)
         async for chunk in chunks:
-            yield chunk
             if type(chunk) is Finish:
+                yield chunk if chunk.replay is None else _frozen(chunk)
                 return
+            yield chunk
     except Exception as error:
         failure = failure_of(error)
         aborted = signal.fired or failure.code == FailureCode.ABORTED
         yield Finish(FinishKind.ABORTED if aborted else FinishKind.ERROR, failure)
     finally:
-        await close_stream(chunks)
+        try:
+            await close_stream(chunks)
+        except Exception:  # the answer has been told by now, or its failure
+            log.exception("the stream of the adapter %r could not be closed", request.config.provider)
+
+
+def _frozen(finish: Finish) -> Finish:
+    """The finish with its replay state frozen: it is opaque, so nothing has looked at it before."""
+    replay = freeze(finish.replay, "replay")
+    return finish._replace(replay=replay if isinstance(replay, tuple) else None)
 
 
 async def close_stream(chunks: AsyncIterator[Chunk] | None) -> None:

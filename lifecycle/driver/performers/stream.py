@@ -15,10 +15,12 @@ from lifecycle.services.points import (
     StreamPayload,
     StreamStart,
 )
+from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, failed, mended
 from lifecycle.vocabulary.events import AssistantAttempt, AssistantMessageEvent, Event
 from lifecycle.vocabulary.failures import MAX_TOKENS, Failure, FailureCode
 from lifecycle.vocabulary.messages import AssistantMessage, Block, ToolCallBlock
+from lifecycle.vocabulary.requests import Request
 from lifecycle.vocabulary.values import FrozenDict, JsonValue
 
 from ..runs import Attempt, StepRun
@@ -30,30 +32,26 @@ STREAM = "agent/assistant-stream"
 
 @STEP("llm/stream", inner=[f"{STREAM}:start", f"{STREAM}:chunk"])
 async def stream(step: StepRun) -> str | None:
-    """Consume the stream of the prepared call, inside a scope that the signal cancels.
+    """Consume the stream of the prepared call; the adapter's part of it runs in a scope that the signal cancels.
 
-    A chunk that comes after the signal has fired is neither assembled, nor framed, nor kept (STR-03).
+    Wrappers only get the signal and are awaited to their end, as all hooks are (CAN-11). One scope does for the whole
+    stream if there are none; it costs more than a chunk.
     """
-    agent, signal = step.agent, step.signal
-    attempt = step.attempt = Attempt(step.attempts)
+    signal, attempt = step.signal, Attempt(step.attempts)
+    step.attempt = attempt
     _tell(step, attempt, lambda id: StreamStart(id, attempt.number, step.turn.number, step.number))
-    add, record, now = attempt.assembler.add, attempt.recorder.add, agent.session.clock
-    with signal.scope():
-        chunks = await _open(step)
+    if signal.fired:  # by a listener of the start: the adapter is not called
+        return None
+    if step.agent.hooks.listeners("llm/stream"):
+        adapters: list[AsyncIterator[Chunk]] = []
         try:
-            async for chunk in chunks:
-                if signal.fired:
-                    break
-                accepted, time = mended(chunk), now()
-                add(accepted)
-                record(accepted, time)
-                if agent.feeds.open or agent.hooks.listeners(STREAM):
-                    _frame(step, attempt, accepted, time)
-                attempt.frames += 1
-                if type(accepted) is Finish:
-                    break
-        finally:
-            await close_stream(chunks)
+            await _consume(step, attempt, await _wrapped(step, adapters))
+        finally:  # a wrapper that is closed early does not close what it wraps
+            for chunks in adapters:
+                await close_stream(chunks)
+    else:
+        with signal.scope():
+            await _consume(step, attempt, _adapter(step, step.request))
     if signal.fired:
         return None
     finish = attempt.assembler.finish
@@ -63,22 +61,70 @@ async def stream(step: StepRun) -> str | None:
     return "fail"
 
 
-async def _open(step: StepRun) -> AsyncIterator[Chunk]:
-    agent, request, bound = step.agent, step.request, step.bound
+async def _consume(step: StepRun, attempt: Attempt, chunks: AsyncIterator[Chunk]) -> None:
+    """Accept chunks up to the first finish.
+
+    A chunk that comes after the signal has fired is neither assembled, nor framed, nor kept (STR-03).
+    """
+    agent, signal = step.agent, step.signal
+    add, record, now = attempt.assembler.add, attempt.recorder.add, agent.session.clock
+    try:
+        async for chunk in chunks:
+            if signal.fired:
+                break
+            accepted, time = mended(chunk), now()
+            add(accepted)
+            record(accepted, time)
+            if agent.feeds.open or agent.hooks.listeners(STREAM):
+                _frame(step, attempt, accepted, time)
+            attempt.frames += 1
+            if type(accepted) is Finish:
+                break
+    finally:
+        await close_stream(chunks)
+
+
+def _adapter(step: StepRun, request: Request | None) -> AsyncIterator[Chunk]:
+    assert request is not None
+    return _nobody(request) if step.bound is None else step.bound.stream(request, step.signal)
+
+
+async def _wrapped(step: StepRun, adapters: list[AsyncIterator[Chunk]]) -> AsyncIterator[Chunk]:
+    """The stream as the listeners of `llm/stream` hand it out; the adapter's own goes to `adapters`, to be closed."""
+    agent, request = step.agent, step.request
     assert request is not None
 
     def default(payload: LlmStreamPayload) -> AsyncIterator[Chunk]:
-        return _nobody(payload) if bound is None else bound.stream(payload.request, step.signal)
+        chunks = _Cancellable(_adapter(step, payload.request), step.signal)
+        adapters.append(chunks)
+        return chunks
 
-    payload = LlmStreamPayload(agent.handle, request)
-    if not agent.hooks.listeners("llm/stream"):
-        return default(payload)
-    return await agent.hooks.waterfall("llm/stream", payload, default)
+    return await agent.hooks.waterfall("llm/stream", LlmStreamPayload(agent.handle, request), default)
 
 
-async def _nobody(payload: LlmStreamPayload) -> AsyncIterator[Chunk]:
+class _Cancellable:
+    """An adapter's stream that ends when the signal fires, while whoever reads it goes on."""
+
+    __slots__ = ("_chunks", "_signal")
+
+    def __init__(self, chunks: AsyncIterator[Chunk], signal: CancelSignal) -> None:
+        self._chunks, self._signal = chunks, signal
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        with self._signal.scope():
+            return await anext(self._chunks)
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        await close_stream(self._chunks)
+
+
+async def _nobody(request: Request) -> AsyncIterator[Chunk]:
     """The stream of a route that nobody serves (PRP-05)."""
-    message = f"no adapter serves the provider {payload.request.config.provider!r}"
+    message = f"no adapter serves the provider {request.config.provider!r}"
     yield failed(Failure(message=message, code=FailureCode.NO_ADAPTER.value, retryable=False))
 
 
@@ -144,9 +190,9 @@ def settle_message(step: StepRun) -> None:
 
 @STEP("assistant/message:interrupted")
 def settle_visible(step: StepRun) -> None:
-    """Record the visible prefix of a stream that was cut off (SET-06)."""
+    """Record the visible prefix of a stream that was cut off (SET-06); one that had failed has none (SET-08)."""
     attempt = step.attempt
-    if attempt is None or attempt.settling:
+    if attempt is None or attempt.settling or (attempt.assembler.finish or Finish()).kind.failed:
         return
     blocks = attempt.assembler.visible()
     if blocks:
