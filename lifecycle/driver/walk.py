@@ -105,7 +105,7 @@ def walk(program: Program, run: Any) -> Flow:
             if here.nested is not None and here.begin is not None:
                 outcome = here.then[(yield from walk(here.nested, here.begin(run)))]
                 if program.interruptible and run.signal.fired and not here.settles:
-                    outcome = ABORT
+                    outcome, run.error = ABORT, None  # also if it failed first: nobody has been told yet (ERR-04)
             else:
                 for action in here.actions if fresh else here.actions[-1:]:
                     if action.once and here.name in visited:
@@ -176,7 +176,10 @@ def _interrupted(run: Any, error: BaseException, settles: bool) -> str:
         return ABORT
     if run.signal.fired and not settles:
         return ABORT
-    run.error = error
+    if run.error is None:
+        run.error = error
+    else:  # the first failure is the one that is told
+        log.exception("a run that had failed failed once more", exc_info=error)
     return FAULT
 
 

@@ -152,7 +152,7 @@ def abort(call: ToolCallRun) -> None:
 @CALL("faulted")
 def fault(call: ToolCallRun) -> None:
     """What a hook of the call raised becomes its result (TLP-03)."""
-    error = call.error
+    error, call.error = call.error, None  # a later hook may raise again
     assert error is not None
     call.outcome = error_outcome("HOOK_FAILED", f"The call failed: {render_chain(error)}", type(error).__name__)
 

@@ -76,8 +76,9 @@ def announce_error(turn: TurnRun) -> None:
 
 @TURN("turn/end")
 def end(turn: TurnRun) -> None:
-    turn.step = None
-    turn.agent.session.append(TurnEnd(turn=turn.number, reason=_reason(turn)))
+    turn.step, reason = None, _reason(turn)
+    turn.error = None  # it is told by now; a refused end is an error of its own (TRN-15)
+    turn.agent.session.append(TurnEnd(turn=turn.number, reason=reason))
 
 
 def _reason(turn: TurnRun) -> TurnEndReason:
