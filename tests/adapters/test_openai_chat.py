@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
+import tracemalloc
 from contextlib import aclosing
 from typing import Any
 
@@ -494,6 +495,17 @@ async def test_a_body_that_ends_without_its_mark_is_an_answer_cut_off() -> None:
     assert (heard.failure.code, heard.failure.retryable) == ("TRANSPORT", True)
 
 
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [(b"data: [DONE]", None), (delta("!", finish="stop").rstrip(), None), (b'data: {"choices":[{"ind', "TRANSPORT")],
+)
+async def test_a_last_event_without_its_blank_line_counts_if_it_is_whole(last: bytes, code: str | None) -> None:
+    heard = await asked(raw(OK_STREAM, delta("Hello"), last))
+
+    assert (heard.finish.failure and heard.finish.failure.code) == code
+    assert heard.text.startswith("Hello")
+
+
 async def test_a_chunked_body_that_is_cut_is_an_answer_cut_off() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = delta("Half")
@@ -531,6 +543,20 @@ async def test_a_flood_is_refused_at_the_limit(packed: bool) -> None:
 
     assert (heard.failure.code, heard.failure.retryable) == ("PROTOCOL", False)
     assert "larger than 1000000 bytes" in heard.failure.message
+
+
+async def test_a_bomb_is_never_in_memory_as_a_whole() -> None:
+    bomb = gzip.compress(b"data: " + b"x" * 50_000_000, 9)  # some 50 KB, one read
+    head = OK_STREAM.replace(b"Connection", b"Content-Encoding: gzip\r\nConnection")
+    tracemalloc.start()
+    try:
+        heard = await asked(raw(head + bomb), max_event_bytes=1_000_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert heard.failure.code == "PROTOCOL"
+    assert peak < 20_000_000
 
 
 @pytest.mark.parametrize(

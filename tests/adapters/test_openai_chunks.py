@@ -190,6 +190,13 @@ def test_two_calls_of_one_id_get_two_ids_and_each_time_the_same(rest: list[dict[
     ]
 
 
+def test_two_calls_of_one_id_whose_fragments_interleave_are_told_apart_by_their_index() -> None:
+    assert calls(
+        fragment(0, "dup", "read", ""), fragment(1, "dup", "read", ""), fragment(0, args='{"p":"a"}'),
+        fragment(1, args='{"p":"b"}'),
+    ) == [("dup", "read", '{"p":"a"}'), ("dup-2", "read", '{"p":"b"}')]  # fmt: skip
+
+
 def test_calls_without_ids_are_named_after_their_blocks() -> None:
     text = said({"content": "so"})
     assert calls(text, fragment(name="x", args='{"n":1}'), fragment(name="x", args='{"n":2}')) == [

@@ -20,7 +20,7 @@ from tests.adapters.server import OK_STREAM, Answer, delta, event, raw, reply, s
 
 KEY = "sk-very-secret-0123456789"
 TEAM_KEY = "team-secret-9876543210"
-ECHO = {"error": {"message": f"bad key {KEY} of Bearer {TEAM_KEY}", "code": KEY, "request_id": KEY}}
+ECHO = {"error": {"message": f"bad key {KEY} of {TEAM_KEY}", "code": KEY, "request_id": KEY}}
 
 
 class Broken(httpx.AsyncBaseTransport):

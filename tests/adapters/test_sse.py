@@ -27,6 +27,7 @@ def decoded(*reads: bytes) -> list[ServerEvent]:
         (b"data:  a\n\n", [" a"]),
         (b"data\n\n", [""]),
         (b"data: a\ndata: b\n\n", ["a\nb"]),
+        (b"data: a\r\ndata: b\r\n\r\n", ["a\nb"]),
         (b": hello\n:\ndata: a\n:glued\n\n: bye\n\n", ["a"]),
         (b"\xef\xbb\xbfdata: a\n\n", ["a"]),
         (b"id: 7\nretry: 3\nx-trace: y\ndata: a\n\n", ["a"]),
