@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lifecycle.definition.effects import Effect
@@ -11,17 +11,27 @@ from lifecycle.definition.effects import Effect
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """One arrow or note. `brief` leaves its detail out."""
+    """One arrow or note, said while the lifecycle is in the node `stage`. `brief` leaves its detail out."""
 
     effect: Effect
     brief: bool = False
+    stage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One of several ways, with the words over it. With a `stage` it may be taken from any point of that node."""
+
+    when: str
+    body: tuple[Block, ...]
+    stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Alt:
-    """Exactly one of several ways, each with the words over it."""
+    """Exactly one of several ways."""
 
-    branches: tuple[tuple[str, tuple[Block, ...]], ...]
+    branches: tuple[Branch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +49,25 @@ class Loop:
     when: str
     body: tuple[Block, ...]
     perhaps_never: bool = False
+    header: str = ""
+    """The node that it comes back to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A way out: of the innermost loop, or of as many as `levels` says."""
+    """A way out: of the innermost loop, or of as many as `levels` says. `stage` as for a branch."""
 
     when: str
     body: tuple[Block, ...]
     levels: int = 1
+    stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Par:
     """Side by side, in any interleaving."""
 
-    branches: tuple[tuple[str, tuple[Block, ...]], ...]
+    branches: tuple[Branch, ...]
 
 
 Block: TypeAlias = Say | Alt | Opt | Loop | Break | Par
@@ -67,8 +80,8 @@ def effects_of(blocks: tuple[Block, ...]) -> Iterator[Effect]:
             case Say():
                 yield block.effect
             case Alt() | Par():
-                for _, body in block.branches:
-                    yield from effects_of(body)
+                for branch in block.branches:
+                    yield from effects_of(branch.body)
             case Opt() | Loop() | Break():
                 yield from effects_of(block.body)
 
@@ -83,21 +96,22 @@ def simplified(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
                 made += [Opt(block.when, body)] if body else []
             case Loop():
                 body = simplified(block.body)
-                made += [Loop(block.when, body, block.perhaps_never)] if body else []
+                made += [replace(block, body=body)] if body else []
             case Break():
-                made.append(Break(block.when, simplified(block.body), block.levels))
+                made.append(replace(block, body=simplified(block.body)))
             case Alt():
-                made += _choice([(when, simplified(body)) for when, body in block.branches])
+                made += _choice([replace(branch, body=simplified(branch.body)) for branch in block.branches])
             case Par():
-                branches = tuple((when, body) for when, kept in block.branches if (body := simplified(kept)))
-                made += [Par(branches)] if len(branches) > 1 else branches[0][1] if branches else []
+                kept = [replace(branch, body=simplified(branch.body)) for branch in block.branches]
+                branches = tuple(branch for branch in kept if branch.body)
+                made += [Par(branches)] if len(branches) > 1 else branches[0].body if branches else []
             case Say():
                 made.append(block)
     return tuple(made)
 
 
-def _choice(branches: list[tuple[str, tuple[Block, ...]]]) -> list[Block]:
-    speaking = [branch for branch in branches if branch[1]]
-    if len(speaking) == 1 and len(branches) > 1:
-        return [Opt(*speaking[0])]
+def _choice(branches: list[Branch]) -> list[Block]:
+    speaking = [branch for branch in branches if branch.body]
+    if len(speaking) == 1 and len(branches) > 1 and not any(branch.stage for branch in branches):
+        return [Opt(speaking[0].when, speaking[0].body)]
     return [Alt(tuple(branches))] if speaking else []

@@ -40,7 +40,7 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Meanwhile:
-    """What may come from outside while the nodes of a nested lifecycle are walked; starts at `start`, ends at `ends`."""
+    """What may come from outside while a nested lifecycle is walked, from `start` to one of `ends`."""
 
     start: str
     ends: frozenset[str]
@@ -54,6 +54,8 @@ class Graph:
     initial: str
     nodes: dict[str, Node] = field(default_factory=lambda: {})
     meanwhile: list[Meanwhile] = field(default_factory=lambda: [])
+    pools: dict[str, Graph] = field(default_factory=lambda: {})
+    """The lifecycles that nodes pool, by the name of the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ def graph_of(lifecycle: type[Lifecycle], lens: Lens, prefix: str = "") -> Graph:
             _splice(graph, inner[name], f"{prefix}{name}", phase)
         else:
             graph.nodes[prefix + name] = Node(prefix + name, phase, lens.effects(phase.does), phase.loops)
+            if phase.pool is not None:
+                graph.pools[prefix + name] = graph_of(phase.pool, lens, f"{prefix}{name}*")
 
     def node_of(name: str) -> str:
         return inner[name].initial if name in inner else prefix + name
@@ -121,6 +125,7 @@ def _splice(graph: Graph, inner: Graph, name: str, phase: Phase) -> None:
     final = {node.name for node in inner.nodes.values() if node.phase is not None and node.phase.final}
     graph.nodes |= {key: node for key, node in inner.nodes.items() if key not in final}
     graph.meanwhile += inner.meanwhile
+    graph.pools |= inner.pools
     inner.nodes[inner.initial].loops = inner.nodes[inner.initial].loops or phase.loops
     for event in dict.fromkeys(phase.then.values()):
         graph.nodes[f"{name}:{event}"] = Node(f"{name}:{event}")
@@ -132,7 +137,7 @@ def _splice(graph: Graph, inner: Graph, name: str, phase: Phase) -> None:
 
 
 def _let_in(graph: Graph, name: str, start: str, arriving: list[Edge], leaving: Iterable[str]) -> None:
-    """What comes from outside while a nested lifecycle runs moves this one through other phases, which it may end in."""
+    """What comes from outside meanwhile moves this lifecycle through other phases, in which the nested one may end."""
     edges, seen, todo = list(arriving), {name}, [edge.target for edge in arriving]
     ends = [f"{name}:{event}" for event in leaving]
     while todo:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from lifecycle.definition.effects import CAST, Effect, Message, Note, Participant
 
-from .blocks import Alt, Block, Break, Loop, Opt, Par, Say, effects_of
+from .blocks import Alt, Block, Branch, Break, Loop, Opt, Par, Say, effects_of
 
 
 def sequence_text(blocks: tuple[Block, ...], *, marked: bool = False) -> str:
@@ -54,10 +54,10 @@ def _block(kind: str, when: str, body: tuple[Block, ...], marked: bool) -> Itera
     yield "end"
 
 
-def _branches(first: str, other: str, branches: Iterable[tuple[str, tuple[Block, ...]]], marked: bool) -> Iterator[str]:
-    for n, (when, body) in enumerate(branches):
-        yield f"{other if n else first} {label(when)}".rstrip()
-        yield from (f"  {line}" for line in _lines(body, marked))
+def _branches(first: str, other: str, branches: Iterable[Branch], marked: bool) -> Iterator[str]:
+    for n, branch in enumerate(branches):
+        yield f"{other if n else first} {label(branch.when)}".rstrip()
+        yield from (f"  {line}" for line in _lines(branch.body, marked))
     yield "end"
 
 

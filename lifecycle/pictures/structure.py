@@ -12,10 +12,13 @@ Six rules decide:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .blocks import Alt, Block, Break, Loop, Opt, Par, Say, simplified
+from lifecycle.definition.effects import Effect, Message
+from lifecycle.definition.machine import ABORT, FAULT
+
+from .blocks import Alt, Block, Branch, Break, Loop, Opt, Par, Say, simplified
 from .graph import Edge, Graph, Meanwhile, Node
 
 
@@ -33,25 +36,34 @@ class Frame:
     """Where the outer frame goes on behind this loop."""
 
 
-def blocks_of(graph: Graph, *, folding: bool) -> tuple[tuple[Block, ...], frozenset[str]]:
+def blocks_of(graph: Graph, *, folding: bool = False, pools: bool = True) -> tuple[tuple[Block, ...], frozenset[str]]:
     """The blocks of a graph, and the keys of the arrows that they show.
 
     Args:
         folding: Whether arrows back are drawn as their folds say, and the picture ends where the lifecycle rests.
+        pools: Whether the lifecycles that phases pool are drawn where they are driven.
     """
-    structure = _Structure(graph, folding)
+    structure = _Structure(graph, folding, pools)
     blocks = simplified(tuple(structure.whole()))
-    return blocks, frozenset(structure.shown)
+    return blocks, frozenset(structure.all_shown)
 
 
 class _Structure:
-    def __init__(self, graph: Graph, folding: bool) -> None:
+    def __init__(self, graph: Graph, folding: bool, pools: bool) -> None:
         self.graph, self.folding = graph, folding
+        self._pools = {node: _Structure(pool, folding, pools) for node, pool in (graph.pools if pools else {}).items()}
         self.shown: set[str] = set()
         self._meanwhile = {region.start: region for region in graph.meanwhile if len(region.ends) == 1}
         self._inside: set[str] = set()
         self._ways = {name: [edge for edge in node.edges if edge.target != name] for name, node in graph.nodes.items()}
         self._rests = {name for name, node in graph.nodes.items() if node.rests and folding}
+
+    @property
+    def all_shown(self) -> Iterator[str]:
+        """The keys of the arrows shown, pools included."""
+        yield from self.shown
+        for pool in self._pools.values():
+            yield from pool.all_shown
 
     def whole(self) -> Iterator[Block]:
         start = self.graph.initial
@@ -149,12 +161,12 @@ class _Structure:
             if name != frame.header and self._loops_here(frame, name):
                 inner = self._inner(frame, name)
                 body = tuple(self._walk(name, None, inner))
-                yield Loop(self._loop_words(name), body)
+                yield Loop(self._loop_words(name), body, header=name)
                 name = inner.follow
                 continue
             node = self.graph.nodes[name]
-            yield from (Say(effect) for effect in node.does)
-            yield from self._again(node)
+            yield from self.said(node.does, name)
+            yield from self.again(node)
             name = yield from self._choose(name, stop, frame)
 
     def _inner(self, frame: Frame, header: str) -> Frame:
@@ -166,23 +178,54 @@ class _Structure:
         node = self.graph.nodes[header]
         return node.loops or next((edge.when for edge in self._edges_to(header) if edge.when), "again")
 
-    def _again(self, node: Node) -> Iterator[Block]:
+    def again(self, node: Node) -> Iterator[Block]:
+        """The loop of a node's arrows to itself; a pool's bodies go on beside it."""
         edges = [edge for edge in node.edges if edge.target == node.name]
         if not edges:
             return
         words = node.loops or (edges[0].when if len(edges) == 1 else "")
-        yield Loop(words, tuple(self._options(edges)), perhaps_never=True)
+        loop = Loop(words, tuple(self._options(edges)), perhaps_never=True, header=node.name)
+        if node.name not in self._pools:
+            yield loop
+            return
+        bodies = Loop("each started call", tuple(self._pools[node.name].lane("body")), perhaps_never=True)
+        yield Par((Branch("scheduling, in model order", (loop,)), Branch("bodies overlap", (bodies,))))
+
+    def said(self, effects: Iterable[Effect], stage: str) -> Iterator[Block]:
+        """Effects, each followed by the part of a pooled run that it drives."""
+        for effect in effects:
+            yield Say(effect, stage=stage)
+            if isinstance(effect, Message) and effect.lane and stage in self._pools:
+                yield from self._pools[stage].lane(effect.lane)
+
+    def lane(self, lane: str) -> Iterator[Block]:
+        """The part of this lifecycle that lies in one lane; it ends where another lane begins."""
+        nodes = {
+            name for name, node in self.graph.nodes.items() if node.phase and node.phase.lane == lane
+        } - self._final
+        entries = [name for name in self.graph.nodes if name in nodes and self._entered(name, nodes)]
+        for name in entries:
+            frame = self._analysed(Frame(frozenset(nodes), None, None), name)
+            walked = tuple(self._walk(name, None, frame))
+            yield from walked if name == self.graph.initial else [Opt("", walked)]
+
+    @property
+    def _final(self) -> set[str]:
+        return {name for name, node in self.graph.nodes.items() if node.phase is not None and node.phase.final}
+
+    def _entered(self, name: str, nodes: set[str]) -> bool:
+        return name == self.graph.initial or any(edge.source not in nodes for edge in self._edges_to(name))
 
     def _options(self, edges: list[Edge]) -> Iterator[Block]:
         for edge in edges:
             taken = tuple(self._take(edge))
             yield from [Opt(edge.when, taken)] if len(edges) > 1 else taken
 
-    def _choose(self, name: str, stop: str | None, frame: Frame) -> Iterator[Block]:
+    def _choose(self, name: str, stop: str | None, frame: Frame) -> Generator[Block, None, str | None]:
         """Draw the ways on from a node. Returns where the walk goes on, or None."""
         ways = self._ways[name]
-        out = [edge for edge in ways if edge.target not in frame.nodes]
-        on = [edge for edge in ways if edge.target in frame.nodes]
+        out = [edge for edge in ways if edge.target not in frame.nodes and frame.outer is not None]
+        on = [edge for edge in ways if edge not in out]
         for edge in out:
             yield self._break(edge, frame)
         if len(on) == 1:
@@ -193,12 +236,12 @@ class _Structure:
         if not on:
             return None
         join = self._join(name, frame) or stop
-        yield Alt(tuple((edge.when, tuple(self._branch(edge, join, frame))) for edge in on))
+        yield Alt(tuple(Branch(edge.when, tuple(self._branch(edge, join, frame)), _anytime(edge)) for edge in on))
         return join
 
     def _branch(self, edge: Edge, stop: str | None, frame: Frame) -> Iterator[Block]:
         yield from self._take(edge)
-        if self._renews(frame, edge) or self._ends(edge):
+        if self._renews(frame, edge) or self._ends(edge) or edge.target not in frame.nodes:
             return
         if (edge.source, edge.target) in frame.back:
             yield from self._fold(edge, frame)
@@ -212,10 +255,10 @@ class _Structure:
             levels, here = levels + 1, here.outer
         assert here.outer is not None
         if self._renews(here.outer, edge):
-            return Break(edge.when, tuple(taken), levels)
+            return Break(edge.when, tuple(taken), levels, _anytime(edge))
         if edge.target != here.follow:
             taken += self._walk(edge.target, here.follow, here.outer)
-        return Break(edge.when, tuple(taken), levels)
+        return Break(edge.when, tuple(taken), levels, _anytime(edge))
 
     def _join(self, name: str, frame: Frame) -> str | None:
         onward = [edge for edge in self._forward(frame, name) if edge.target not in frame.stuck]
@@ -224,7 +267,7 @@ class _Structure:
 
     def _take(self, edge: Edge) -> Iterator[Block]:
         self.shown.add(edge.key)
-        yield from (Say(effect) for effect in edge.emits)
+        yield from self.said(edge.emits, edge.source)
 
     def _fold(self, edge: Edge, frame: Frame) -> Iterator[Block]:
         if (edge.source, edge.target) not in frame.back or not self.folding:
@@ -249,7 +292,7 @@ class _Structure:
         body = tuple(self._walk(region.start, end, frame))
         self._inside.discard(region.start)
         arriving = Loop("whenever it comes from outside", tuple(self._options(list(region.edges))), perhaps_never=True)
-        yield Par((("the turn goes on", body), ("and from outside", (arriving,))))
+        yield Par((Branch("what runs goes on", body), Branch("and from outside", (arriving,))))
         yield from self._instead(region)
 
     def _instead(self, region: Meanwhile) -> Iterable[Block]:
@@ -258,3 +301,18 @@ class _Structure:
         said = {effect: None for target in targets for effect in self.graph.nodes[target].does}
         if said:
             yield Opt("nothing had begun", tuple(Say(effect) for effect in said))
+
+
+def pool_blocks(graph: Graph) -> tuple[Block, ...]:
+    """The nodes of a graph that pool another lifecycle, with what goes on side by side in them."""
+    structure = _Structure(graph, folding=False, pools=True)
+    blocks: list[Block] = []
+    for name in graph.pools:
+        node = graph.nodes[name]
+        blocks += [*structure.said(node.does, name), *structure.again(node)]
+    return simplified(tuple(blocks))
+
+
+def _anytime(edge: Edge) -> str:
+    """The node from any point of which the edge may be taken, if that is so: a cancel and a fault wait for nothing."""
+    return edge.source if edge.event in (ABORT, FAULT) else ""
