@@ -308,7 +308,7 @@ async def test_a_killed_process_holds_nothing_and_what_it_committed_is_there(pat
 async def test_a_second_store_of_this_process_does_not_loosen_the_locks_of_the_first(path: Path) -> None:
     await made(path)
     async with SqliteStore(path) as store:
-        await store.open("s")
+        session = await store.open("s")
         async with SqliteStore(path) as second:
             with pytest.raises(
                 SessionLockedError, match=f"already open for writing in this process \\({os.getpid()}\\)"
@@ -317,6 +317,8 @@ async def test_a_second_store_of_this_process_does_not_loosen_the_locks_of_the_f
             await second.list()
         refused = run(_OTHER, path)
         assert f"being written by process {os.getpid()}" in refused.stderr
+        await session.close()
+        assert run(_OTHER, path).stdout == "ready\n"
 
 
 def exit_code(child: int) -> int:
