@@ -287,7 +287,8 @@ class LifecycleMeta(StateMachineMetaclass):
 
         own = {key: phase.but() for key, phase in phases.items()}
         local = _Localiser(name, bases, phases, own)
-        events = {event: local.arrows(event, arrows) for event, arrows in declared.items()}
+        declared = {event: local.declared(event, arrows) for event, arrows in declared.items()}
+        events = {event: local.arrows(arrows) for event, arrows in declared.items()}
         facts = body.get("facts") or next((base.facts for base in bases if isinstance(base, LifecycleMeta)), NoFacts)
         spec = Spec(name, (body.get("__doc__") or "").strip(), facts, MappingProxyType(own), MappingProxyType(declared))
         _check(spec, events)
@@ -329,15 +330,25 @@ class _Localiser:
             raise DefinitionError(f"{self._name}.{event}: leads from or to {whose}, which is no phase of {self._name}")
         return self._own[key]
 
-    def arrows(self, event: str, declared: Arrows) -> Arrows:
-        taken = {self.phase(cast(Phase, arrow.source), event) for arrow in declared if arrow.source is not ANYWHERE}
+    def declared(self, event: str, arrows: Arrows) -> Arrows:
+        """The arrows as written, between own phases, so that a subclass finds its way from them."""
+        return Arrows(
+            arrow.between(
+                ANYWHERE if arrow.source is ANYWHERE else self.phase(cast(Phase, arrow.source), event),
+                self.phase(cast(Phase, arrow.target), event),
+            )
+            for arrow in arrows
+        )
+
+    def arrows(self, declared: Arrows) -> Arrows:
+        """The arrows as they are taken: those from anywhere start in each phase that has none of its own."""
+        taken = {arrow.source for arrow in declared}
         rest = [phase for phase in self._own.values() if not phase.final and phase not in taken]
-        made: list[Arrow] = []
-        for arrow in declared:
-            target = self.phase(cast(Phase, arrow.target), event)
-            anywhere = arrow.source is ANYWHERE
-            for source in rest if anywhere else [self.phase(cast(Phase, arrow.source), event)]:
-                made.append(arrow.between(source, target))
+        made = [
+            arrow.between(source, cast(Phase, arrow.target))
+            for arrow in declared
+            for source in (rest if arrow.source is ANYWHERE else [arrow.source])
+        ]
         for arrow in made:
             arrow.source.transitions.add_transitions(arrow)
         return Arrows(made)
