@@ -18,6 +18,8 @@ from lifecycle.vocabulary.values import FrozenDict, JsonValue, freeze, mend
 from .callables import close
 from .points import ToolOutcome
 
+_told = json.JSONEncoder(ensure_ascii=False).encode  # once: `json.dumps` makes an encoder for each call
+
 
 def error_outcome(code: str, message: str, name: str | None = None) -> ToolOutcome:
     """An error that tells the model `message`; `name` is the exception's."""
@@ -49,7 +51,7 @@ def outcome_of(returned: object, tool: str) -> ToolOutcome:
         return _invalid(returned, tool, f"{type(returned).__name__}: {wrong.path or 'it'} {wrong.reason}")
     except Exception as wrong:  # a serializer of the value's own
         return _invalid(returned, tool, f"{type(returned).__name__}, which could not be told as JSON: {wrong!r}")
-    return ToolOutcome(text(json.dumps(value, ensure_ascii=False)), value=value)
+    return ToolOutcome(text(_told(value)), value=value)
 
 
 def _invalid(returned: object, tool: str, what: str) -> ToolOutcome:

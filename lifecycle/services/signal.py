@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from types import TracebackType
 
 import anyio
 
@@ -59,18 +60,20 @@ class CancelSignal:
             with self.calling(event.set):
                 await event.wait()
 
-    @contextmanager
-    def calling(self, callback: Callable[[], object]) -> Generator[None]:
+    def calling(self, callback: Callable[[], object]) -> AbstractContextManager[None]:
         """Call `callback`, which must not raise, when it fires within the block; at once if it has."""
-        key = object()
+        return _Calling(self, callback)
+
+    def call(self, callback: Callable[[], object], key: object) -> None:
+        """For `calling` and `scope`: call `callback` when it fires, unless `key` is forgotten by then."""
         if self._cause is None:
             self._callbacks[key] = callback
         else:
             callback()
-        try:
-            yield
-        finally:
-            self._callbacks.pop(key, None)
+
+    def forget(self, key: object) -> None:
+        """For the same: call nothing for `key` any more."""
+        self._callbacks.pop(key, None)
 
     @contextmanager
     def fused(self, *others: CancelSignal) -> Generator[CancelSignal]:
@@ -81,11 +84,41 @@ class CancelSignal:
                 stack.enter_context(signal.calling(partial(_pass_on, signal, fused)))
             yield fused
 
-    @contextmanager
-    def scope(self) -> Generator[anyio.CancelScope]:
+    def scope(self) -> AbstractContextManager[anyio.CancelScope, bool]:
         """An anyio scope that is cancelled when it fires."""
-        with anyio.CancelScope() as scope, self.calling(scope.cancel):
-            yield scope
+        return _Scope(self)
+
+
+# Blocks as classes: every request and every tool call is in one, and a generator makes it twice as dear.
+
+
+class _Calling(AbstractContextManager[None]):
+    __slots__ = ("_callback", "_signal")
+
+    def __init__(self, signal: CancelSignal, callback: Callable[[], object]) -> None:
+        self._signal, self._callback = signal, callback
+
+    def __enter__(self) -> None:
+        self._signal.call(self._callback, self)
+
+    def __exit__(self, *_: object) -> None:
+        self._signal.forget(self)
+
+
+class _Scope(AbstractContextManager[anyio.CancelScope, bool]):
+    __slots__ = ("_scope", "_signal")
+
+    def __init__(self, signal: CancelSignal) -> None:
+        self._signal, self._scope = signal, anyio.CancelScope()
+
+    def __enter__(self) -> anyio.CancelScope:
+        scope = self._scope.__enter__()
+        self._signal.call(scope.cancel, self)
+        return scope
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        self._signal.forget(self)
+        return self._scope.__exit__(kind, error, at)
 
 
 def _pass_on(signal: CancelSignal, to: CancelSignal) -> None:

@@ -6,6 +6,7 @@ A class with a `type` is known from then on: a plug-in declares its own by subcl
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -35,6 +36,7 @@ SurfaceOp: TypeAlias = Literal["append"] | Replace
 
 _surface_op: TypeAdapter[SurfaceOp] = TypeAdapter(SurfaceOp)
 _kinds: dict[str, type[EventData]] = {}
+_quoted = lru_cache(json.dumps)  # of wire names, of which there are few
 
 
 class EventData(Value, frozen=True):
@@ -55,7 +57,7 @@ class EventData(Value, frozen=True):
 
     def encode(self) -> str:
         """The data as JSON text."""
-        return self.model_dump_json(exclude_none=True)
+        return self.__pydantic_serializer__.to_json(self, exclude_none=True).decode()
 
     @classmethod
     def decode(cls, data: object) -> Self:
@@ -247,7 +249,7 @@ class Event(NamedTuple):
 
     def encode(self) -> str:
         """The event as one line of JSON text, without the line's end."""
-        parts = [f'{{"seq":{self.seq},"time":{self.time},"type":{json.dumps(self.type)},"data":{self.data.encode()}']
+        parts = [f'{{"seq":{self.seq},"time":{self.time},"type":{_quoted(self.type)},"data":{self.data.encode()}']
         if self.sources is not None:
             parts.append(f'"sourceEventSeqs":[{",".join(map(str, self.sources))}]')
         if self.surface == "append":
