@@ -23,18 +23,35 @@ class StepFacts:
     """A started tool call has no result yet."""
 
 
+NO_STEP = tell(DRIVER, "claimed batch stays removed, the open turn spends no step", name="no step")
+"""What becomes of a proposal that enters no step while its turn is open (CLM-04)."""
+
 CLOSE = (
     ask(TOOLS, "dispose the step tool set", name="dispose"),
     record("step/end"),
 )
 """What every opened step owes, whichever way it ends (END-01, TLS-15)."""
 
+VISIBLE_PREFIX = record(
+    "assistant/message", detail="of the visible prefix, interrupted", act="interrupted", times="?", drawn=False
+)
 SETTLE_CUT = (
-    record("assistant/message", detail="of the visible prefix, interrupted", act="interrupted", times="?", drawn=False),
+    VISIBLE_PREFIX,
     record("assistant/attempt", detail="where nothing is visible", act="cut", times="?", drawn=False),
     notify("agent/assistant-stream", "end", act="cut", times="?", drawn=False),
 )
 """What a stream owes that was cut off: exactly one settlement and one live end, if it was dispatched (SET-06..09)."""
+
+TOOL_OWNED = tell(SESSION, "tool-owned events when applicable", sender=TOOLS, times="*", inner=True)
+RESULT = (ask(TOOLS, "ordered post", name="post", lane="commit"), record("tool/result"))
+DRAIN = (
+    ask(TOOLS, "let started calls end", "and commit them in model order", name="drain"),
+    record("tool/result", act="drained", times="*", inner=True),
+    record("tool/call", detail="of each call that never started", act="undispatched", times="*", inner=True),
+    record("tool/result", detail="aborted before dispatch", act="undispatched", times="*", inner=True),
+)
+"""What cancelled tools owe: started calls are waited for, and every call has a result."""
+ABANDON = ask(TOOLS, "let started calls end", "and commit nothing", name="abandon")
 
 
 class Step(Lifecycle):
@@ -90,7 +107,7 @@ class Step(Lifecycle):
         ended,
         unless="admitted",
         when="proposed step rejected, first batch empty, or pre-step failed",
-        emits=[tell(DRIVER, "claimed batch stays removed, the open turn spends no step", name="no step")],
+        emits=[NO_STEP],
     )
     enter = modelled.to(entered, cond="admitted", when="enter proposed step", emits=[record("step/start")])
     request = entered.to(requesting)
@@ -130,13 +147,13 @@ class Step(Lifecycle):
                 name="pre and execute",
                 lane="start",
             ),
-            tell(SESSION, "tool-owned events when applicable", sender=TOOLS, times="*", inner=True),
+            TOOL_OWNED,
         ],
     )
     settle = tooling.again(
         cond="unsettled",
         when="next model-order result ready",
-        emits=[ask(TOOLS, "ordered post", name="post", lane="commit"), record("tool/result")],
+        emits=RESULT,
     )
     finish = tooling.to(ended, cond="not (unstarted or unsettled)", when="every call has settled", emits=CLOSE)
 
@@ -145,22 +162,14 @@ class Step(Lifecycle):
             ended,
             when="cancelled before the step was entered",
             drawn=False,
-            emits=[tell(DRIVER, "claimed batch stays removed, the open turn spends no step", name="no step")],
+            emits=[NO_STEP],
         )
         | requesting.to(ended, when="cancelled while requesting", drawn=False, emits=[*SETTLE_CUT, *CLOSE])
         | tooling.to(
             ended,
             when="cancelled while tools ran",
             drawn=False,
-            emits=[
-                ask(TOOLS, "let started calls end", "and commit them in model order", name="drain"),
-                record("tool/result", act="drained", times="*", inner=True),
-                record(
-                    "tool/call", detail="of each call that never started", act="undispatched", times="*", inner=True
-                ),
-                record("tool/result", detail="aborted before dispatch", act="undispatched", times="*", inner=True),
-                *CLOSE,
-            ],
+            emits=[*DRAIN, *CLOSE],
         )
         | ANYWHERE.to(ended, when="cancelled in the open step", drawn=False, emits=CLOSE)
     )
@@ -169,7 +178,7 @@ class Step(Lifecycle):
             ended,
             when="a hook of the proposal raised",
             drawn=False,
-            emits=[tell(DRIVER, "claimed batch stays removed, the open turn spends no step", name="no step")],
+            emits=[NO_STEP],
         )
         | requesting.to(
             ended,
@@ -185,7 +194,7 @@ class Step(Lifecycle):
             ended,
             when="the scheduler failed",
             drawn=False,
-            emits=[ask(TOOLS, "let started calls end", "and commit nothing", name="abandon"), *CLOSE],
+            emits=[ABANDON, *CLOSE],
         )
         | ANYWHERE.to(ended, when="something raised in the open step", drawn=False, emits=CLOSE)
     )

@@ -19,6 +19,13 @@ class TurnFacts:
     """Next-step input is pending."""
 
 
+CLAIM_NEXT = (
+    tell(DRIVER, "claim pending next-step input", name="claim"),
+    record("agent/inbox/spliced", detail="pure deletion", to=SDK, act="claim next", times="?", drawn=False, inner=True),
+    notify("agent/inbox/claimed", "{ message, turn } per message", times="*"),
+)
+"""A later step begins with what came in for it meanwhile (CLM-02)."""
+
 ERROR = notify("agent/error", "{ turn, step, error }", drawn=False)
 
 
@@ -62,19 +69,7 @@ class Turn(Lifecycle):
         cond="waiting",
         when="next-step input is pending",
         fold=REPLAY,
-        emits=[
-            tell(DRIVER, "claim pending next-step input", name="claim"),
-            record(
-                "agent/inbox/spliced",
-                detail="pure deletion",
-                to=SDK,
-                act="claim next",
-                times="?",
-                drawn=False,
-                inner=True,
-            ),
-            notify("agent/inbox/claimed", "{ message, turn } per message", times="*"),
-        ],
+        emits=CLAIM_NEXT,
     ) | settled.to(
         stepping,
         cond="owed and not waiting",
