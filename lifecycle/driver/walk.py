@@ -262,7 +262,7 @@ def perform_now(program: Program, run: Any, event: str) -> None:
         for action in program.emits[row]:
             action.perform(run)
     except Exception:
-        if run.phase == row.target:
+        if row.target != row.source:  # whatever else the effects led to belonged to the arrow that was not taken
             run.phase = row.source
         raise
 

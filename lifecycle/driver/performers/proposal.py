@@ -100,8 +100,8 @@ def start(step: StepRun) -> None:
 
 @STEP("dispose")
 def dispose_tools(step: StepRun) -> None:
-    """Dispose the step's tool set, once, whichever way the step ends (TLS-15)."""
-    if step.tools is not None:
+    """Dispose the step's tool set, once, whichever way the step ends and however often that is tried (TLS-15)."""
+    if step.tools is not None and not step.tools.disposals:
         step.tools.dispose()
 
 
