@@ -499,7 +499,17 @@ async def test_tls_10_contexts_of_drained_calls_stay_pending() -> None:
 
 async def test_tls_10_a_cancelled_host_scope_drains_in_the_same_order() -> None:
     """The posts too: a call that was cut off by the host waits for its turn like any other."""
-    work, hooks, posts, session = GatedTool(), Hooks(), list[str](), Session.memory()
+    hooks, posts, over, session = Hooks(), list[str](), anyio.Event(), Session.memory()
+
+    @tool(parallel=True)
+    async def work(context: ToolContext) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            if context.call.id == "b":
+                over.set()
+            with anyio.CancelScope(shield=True):
+                await over.wait()  # `a` ends after `b`
 
     @hooks.on("tools/post-execute")
     async def post(payload: PostCallPayload, next: Next[Any]) -> Any:
@@ -510,7 +520,7 @@ async def test_tls_10_a_cancelled_host_scope_drains_in_the_same_order() -> None:
         options = AgentOptions(max_parallel_tools=2)
         async with scene(asks(*"abc"), tools=[work], hooks=hooks, options=options, session=session) as s:
             s.agent.followup("go")
-            await work.started("a", "b")
+            await quiet()
             host.cancel()
             await s.idle()
     assert calls_and_results(session) == [

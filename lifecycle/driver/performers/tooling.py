@@ -32,9 +32,7 @@ class Pool:
         self._started: deque[ToolCallRun] = deque()
         """Started and without a result, in model order."""
         self._exclusive = True
-        """What the next call was classified as, a moment ago."""
-        self._barrier = False
-        """The started call is exclusive."""
+        """The call that starts next, or started last, runs alone."""
         self._running = 0
         """Bodies in tasks of their own."""
         self._settled: anyio.Event | None = None
@@ -66,7 +64,7 @@ class Pool:
         self._exclusive = not self._parallel(self._waiting[0])
         if self._exclusive:
             return None if self._started else "start"
-        return "start" if not self._barrier and self._running < self._limit() else None
+        return "start" if self._running < self._limit() else None
 
     def _parallel(self, call: ToolCallBlock) -> bool:
         """Whether a call may overlap with others; asked anew right before each start (TLS-06)."""
@@ -102,19 +100,19 @@ class Pool:
 
     def open_call(self) -> ToolCallRun:
         """Record that the next call starts (TLS-07)."""
-        step, block = self._step, self._waiting.popleft()
+        step, block = self._step, self._waiting[0]
         agent, tools = step.agent, step.tools
         tool = tools.get(block.name) if tools is not None and self._visible(block.name) else None
         call = ToolCallRun(
             step, block, parse_arguments(block.arguments), tool, agent.call_program.table.initial, step.signal
         )
-        self._barrier = self._exclusive
         call.drive = Drive(walk(agent.call_program, call))
         call.record = agent.session.append(
             ToolCallEvent(
                 turn=step.turn.number, step=step.number, call_id=block.id, name=block.name, arguments=block.arguments
             )
         )
+        del self._waiting[0]  # only now: what the log refuses has not happened
         self._started.append(call)
         return call
 
@@ -124,7 +122,7 @@ class Pool:
         await self._drive_to(call, "body")
         if self._lane(call) != "body":
             return
-        alone = len(self._started) == 1 and (self._barrier or not self._waiting)
+        alone = len(self._started) == 1 and (self._exclusive or not self._waiting)
         tasks = self._step.agent.tasks
         if alone or tasks is None:
             await self._drive_to(call, "commit")
@@ -162,7 +160,7 @@ class Pool:
 
     def commit(self) -> None:
         """Record the result of the oldest call, and stage its contexts for the next step (TLS-08, TLS-13)."""
-        call = self._started.popleft()
+        call = self._started[0]
         step, outcome, record = self._step, call.outcome, call.record
         assert outcome is not None
         assert record is not None
@@ -175,8 +173,7 @@ class Pool:
             surface="append",
             sources=[record.seq],
         )
-        if not self._started:
-            self._barrier = False
+        del self._started[0]
         if outcome.conclude and outcome.error is None:
             self.concluded = True
         for context in outcome.contexts:
