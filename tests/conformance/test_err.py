@@ -230,6 +230,19 @@ async def test_err_05_a_refused_record_fails_the_turn_and_is_nowhere(nth: int) -
         assert [message for message in s.session.derive_messages() if message.role == "user"] == admitted
 
 
+async def test_err_05_a_refused_end_of_a_failed_turn_is_told_besides_what_failed_it() -> None:
+    heard = list[object]()
+    async with scene(Reply.failure("OVERLOADED"), Reply(text="ok")) as s:
+        s.hooks.listen("agent/error", lambda payload: heard.append(payload.error))
+        with refusing(s, "turn/end"):
+            await s.say("go")
+
+        failure, refusal = heard
+        assert isinstance(failure, Failure)
+        assert isinstance(refusal, Problem)
+        assert (s.durable[-1], s.agent.status) == ("step/end", "idle")
+
+
 async def test_err_05_a_refused_insertion_raises_where_it_was_sent_and_changes_nothing() -> None:
     def refuse(event: Event) -> None:
         raise Problem("refused")
