@@ -26,15 +26,12 @@ class Row:
     target: str
     guard: Guard | None
     arrow: Arrow
+    again: bool
+    """Whether the phase is not entered anew."""
 
     @property
     def emits(self) -> tuple[Effect, ...]:
         return self.arrow.emits
-
-    @property
-    def again(self) -> bool:
-        """Whether the phase is not entered anew."""
-        return bool(self.arrow.internal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +71,8 @@ def table_of(lifecycle: type[Lifecycle]) -> Table:
     spec = lifecycle.spec
     rows: dict[str, dict[str, list[Row]]] = {name: {} for name in spec.phases}
     for event, arrow in spec.arrows:
-        row = Row(arrow.source.id, event, arrow.goal, compile_guard(arrow.guard) if arrow.guard else None, arrow)
+        guard = compile_guard(arrow.guard) if arrow.guard else None
+        row = Row(arrow.source.id, event, arrow.goal, guard, arrow, bool(arrow.internal))
         rows[row.source].setdefault(event, []).append(row)
     frozen = {
         phase: MappingProxyType({event: tuple(found) for event, found in events.items()})

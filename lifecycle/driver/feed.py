@@ -1,11 +1,13 @@
-"""The feed: both domains of one agent in one order, for `agent.events()`."""
+"""The feed: both domains of one agent in one order, for `agent.events()`.
+
+What happens is a named tuple, because thousands of deltas happen in one answer.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import anyio
 
@@ -13,8 +15,7 @@ from lifecycle.services.points import StatusPayload
 from lifecycle.vocabulary.events import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Durable:
+class Durable(NamedTuple):
     """An event of the session log; `name` is its wire name."""
 
     name: str
@@ -22,8 +23,7 @@ class Durable:
     domain: Literal["durable"] = "durable"
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(NamedTuple):
     """Something that was told to live listeners; `payload` is what they got."""
 
     name: str
@@ -46,7 +46,7 @@ class EventStream:
         self._queue: deque[Occurrence] = deque(Durable(event.type, event) for event in replay)
         self._arrived: anyio.Event | None = None
         self._ended = False
-        feeds.open.append(self)
+        feeds.open = (*feeds.open, self)
 
     def __aiter__(self) -> AsyncIterator[Occurrence]:
         return self
@@ -65,7 +65,7 @@ class EventStream:
         if self._arrived is not None:
             self._arrived.set()
             self._arrived = None
-        if self._until == "idle" and isinstance(occurrence, Live) and occurrence.name == "agent/status":
+        if occurrence.name == "agent/status" and self._until == "idle" and isinstance(occurrence, Live):
             payload = occurrence.payload
             if isinstance(payload, StatusPayload) and payload.status == "idle":
                 self.close()
@@ -73,8 +73,7 @@ class EventStream:
     def close(self) -> None:
         """Take nothing more; what has arrived can still be read."""
         self._ended = True
-        if self in self._feeds.open:
-            self._feeds.open.remove(self)
+        self._feeds.open = tuple(stream for stream in self._feeds.open if stream is not self)
         if self._arrived is not None:
             self._arrived.set()
             self._arrived = None
@@ -86,22 +85,22 @@ class Feeds:
     __slots__ = ("open",)
 
     def __init__(self) -> None:
-        self.open: list[EventStream] = []
+        self.open: tuple[EventStream, ...] = ()
 
     def live(self, name: str, payload: Any) -> None:
         """Hand a live event to every open stream."""
         occurrence = Live(name, payload)
-        for stream in tuple(self.open):
+        for stream in self.open:
             stream.put(occurrence)
 
     def durable(self, event: Event) -> None:
         """Hand a durable event to every open stream."""
         if self.open:
             occurrence = Durable(event.type, event)
-            for stream in tuple(self.open):
+            for stream in self.open:
                 stream.put(occurrence)
 
     def close(self) -> None:
         """End every stream."""
-        for stream in tuple(self.open):
+        for stream in self.open:
             stream.close()

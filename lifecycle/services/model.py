@@ -82,7 +82,8 @@ class BoundCall:
         Raises:
             InvalidPreparedCallError: the second time, or for another configuration than the prepared one.
         """
-        if self._used or request.config != self.prepared.config:
+        own = self.prepared.config
+        if self._used or (request.config is not own and request.config != own):
             why = "was already used" if self._used else "was prepared for another configuration"
             raise InvalidPreparedCallError(
                 Failure(message=f"the prepared call {why}; prepare again", code=FailureCode.INVALID_PREPARED_CALL.value)

@@ -17,6 +17,7 @@ from lifecycle.vocabulary.values import FrozenDict, mend
 from .callables import is_async, name_of
 from .points import AgentHandle, PromptAssembly, PromptText
 
+Texts: TypeAlias = tuple[PromptText, ...]
 Text: TypeAlias = str | Callable[[AgentHandle], str | None]
 """A text, or a plain function that makes it for each step; None leaves it out."""
 
@@ -53,7 +54,7 @@ class Prompt:
         PromptError: if two sections, or two contexts, have the same name, or a function is async.
     """
 
-    __slots__ = ("_fixed", "_last", "_last_key", "contexts", "sections", "variables")
+    __slots__ = ("_fixed", "_last", "_last_key", "_rendered", "contexts", "sections", "variables")
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class Prompt:
         self._fixed = not any(callable(text) for text in texts)
         self._last_key: tuple[ModelSelection | None, tuple[ToolSpec, ...]] | None = None
         self._last = PromptAssembly()
+        self._rendered: tuple[PromptAssembly | None, Texts, Texts] = (None, (), ())
 
     @classmethod
     def of(cls, system: str | Prompt | Iterable[Section] | None) -> Prompt:
@@ -102,6 +104,12 @@ class Prompt:
         )
         self._last_key = step, tools
         return self._last
+
+    def render(self, assembly: PromptAssembly) -> tuple[Texts, Texts]:
+        """The sections and the contexts as `render` and `render_contexts` make them, once for one assembly."""
+        if self._rendered[0] is not assembly:
+            self._rendered = assembly, render(assembly), render_contexts(assembly)
+        return self._rendered[1:]
 
 
 def render(assembly: PromptAssembly) -> tuple[PromptText, ...]:

@@ -116,8 +116,8 @@ def failed(failure: Failure) -> Finish:
 def mended(chunk: Chunk) -> Chunk:
     """`chunk` with lone surrogates in its text replaced by U+FFFD."""
     match chunk:
-        case TextDelta(text=text) | ReasoningDelta(text=text) if not text.isascii():
-            return chunk._replace(text=mend(text))
+        case TextDelta() | ReasoningDelta():
+            return chunk if chunk.text.isascii() else chunk._replace(text=mend(chunk.text))
         case ToolCallDelta(id=id, name=name, arguments=arguments):
             if arguments.isascii() and (name is None or name.isascii()) and (id is None or id.isascii()):
                 return chunk

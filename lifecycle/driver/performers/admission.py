@@ -11,7 +11,6 @@ from typing import Any, Literal
 from lifecycle.errors import ModelError
 from lifecycle.services.model import BoundCall
 from lifecycle.services.points import AssemblePayload, Enter, PromptAssembly, RequestPayload
-from lifecycle.services.prompt import render, render_contexts
 from lifecycle.session.surface import RUNTIME_CONTEXT
 from lifecycle.vocabulary.events import (
     Replace,
@@ -57,7 +56,7 @@ async def _assemble(step: StepRun) -> None:
 
 
 def _assembled(step: StepRun, assembly: PromptAssembly) -> None:
-    step.sections, step.contexts = render(assembly), render_contexts(assembly)
+    step.sections, step.contexts = step.agent.prompt.render(assembly)
     step.specs = tuple(assembly.tools)
 
 
@@ -101,6 +100,9 @@ def _default_config(agent: AgentRun, selection: ModelSelection) -> CallConfig:
             options=_own_options(agent),
         )
     logged, filled = header.config, header.defaults or ()
+    route = selection.provider, selection.model, selection.effort
+    if not filled and route == (logged.provider, logged.model, logged.effort):
+        return logged  # the very one, so that what compares it sees at once that nothing has changed
     return CallConfig(
         provider=selection.provider,
         model=selection.model,
@@ -199,20 +201,18 @@ def admit_header(step: StepRun) -> None:
     """Log what the request is made with, where that has changed (REQ-07, REQ-08)."""
     agent, session, config = step.agent, step.agent.session, _effective(step)
     prepared = None if step.bound is None else step.bound.prepared
-    header = Header(
-        config=config,
-        tools=step.specs or None,
-        defaults=(prepared.defaults or None) if prepared is not None else None,
-    )
-    if not agent.requested or session.header != header:
+    said = config, step.specs or None, None if prepared is None else tuple(prepared.defaults) or None
+    logged = session.header
+    if not agent.requested or logged is None or (logged.config, logged.tools, logged.defaults) != said:
         reason: Literal["initial", "resume", "change"] = "change"
         if not agent.requested:
-            reason = "initial" if session.header is None else "resume"
+            reason = "initial" if logged is None else "resume"
+        header = Header(config=said[0], tools=said[1], defaults=said[2])
         session.append(RequestHeader(header=header, reason=reason))
-    window = None if prepared is None else prepared.context_window
-    context = RequestContext(provider=config.provider or "", model=config.model or "", context_window=window)
-    if session.context != context:
-        session.append(context)
+    capacity = config.provider or "", config.model or "", None if prepared is None else prepared.context_window
+    known = session.context
+    if known is None or (known.provider, known.model, known.context_window) != capacity:
+        session.append(RequestContext(provider=capacity[0], model=capacity[1], context_window=capacity[2]))
     agent.requested = True
 
 

@@ -66,7 +66,7 @@ async def _consume(step: StepRun, attempt: Attempt, chunks: AsyncIterator[Chunk]
 
     A chunk that comes after the signal has fired is neither assembled, nor framed, nor kept (STR-03).
     """
-    agent, signal = step.agent, step.signal
+    agent, signal, id = step.agent, step.signal, _attempt_id(step, attempt)
     add, record, now = attempt.assembler.add, attempt.recorder.add, agent.session.clock
     try:
         async for chunk in chunks:
@@ -76,7 +76,8 @@ async def _consume(step: StepRun, attempt: Attempt, chunks: AsyncIterator[Chunk]
             add(accepted)
             record(accepted, time)
             if agent.feeds.open or agent.hooks.listeners(STREAM):
-                _frame(step, attempt, accepted, time)
+                frame = StreamChunk(id, attempt.number, attempt.frames, time, accepted)
+                agent.tell(STREAM, StreamPayload, frame)
             attempt.frames += 1
             if type(accepted) is Finish:
                 break
@@ -145,11 +146,6 @@ def _tell(step: StepRun, attempt: Attempt, frame: Callable[[str], StreamStart | 
     agent = step.agent
     if agent.feeds.open or agent.hooks.listeners(STREAM):
         agent.tell(STREAM, StreamPayload, frame(_attempt_id(step, attempt)))
-
-
-def _frame(step: StepRun, attempt: Attempt, chunk: Chunk, time: int) -> None:
-    frame = StreamChunk(_attempt_id(step, attempt), attempt.number, attempt.frames, time, chunk)
-    step.agent.tell(STREAM, StreamPayload, frame)
 
 
 @STEP(f"{STREAM}:end", f"{STREAM}:cut")
