@@ -132,21 +132,32 @@ async def _provider(args: argparse.Namespace, hooks: Hooks) -> AsyncGenerator[tu
 async def _run(args: argparse.Namespace, prompt: str, workspace: Path, out: Output) -> int:
     console = Console(out, Output(sys.stderr))
     with anyio.CancelScope() as starting, stopping(starting, console.abandon) as stop, _notes(console):
-        async with open_store(store_path(args.store), make=True) as store:
-            # Before the provider: a store that cannot be used is known before anybody is asked. No event, no row.
-            session = await store.create()
-            hooks = Hooks()
-            async with _provider(args, hooks) as (model, which):
-                options = AgentOptions(system=args.system, max_tokens=args.max_tokens, effort=args.effort)
-                agent = Agent(model, tools=workspace_tools(workspace), hooks=hooks, session=session, options=options)
-                if not args.json:
-                    console.say(which)
-                tally = await _turn(agent, prompt, console, stop, out if args.json else None)
-        if not args.json:
-            console.say(f"Read it again: lifecycle sessions show {_named(args.store)}{session.id}")
-        return _exit_code(tally, stop)
+        try:
+            return await _in_store(args, prompt, workspace, console, stop)
+        except SessionError as error:
+            if not stop.begun:
+                raise
+            raise CallError(f"the session is not kept whole: {error}") from error
     console.say("Stopped before the turn began; nothing is kept.")
     return stop.code
+
+
+async def _in_store(args: argparse.Namespace, prompt: str, workspace: Path, console: Console, stop: Stop) -> int:
+    async with open_store(store_path(args.store), make=True) as store:
+        # Before the provider: a store that cannot be used is known before anybody is asked. No event, no row.
+        session = await store.create()
+        hooks = Hooks()
+        async with _provider(args, hooks) as (model, which):
+            options = AgentOptions(system=args.system, max_tokens=args.max_tokens, effort=args.effort)
+            agent = Agent(model, tools=workspace_tools(workspace), hooks=hooks, session=session, options=options)
+            if not args.json:
+                console.say(which)
+            tally = await _turn(agent, prompt, console, stop, console.out if args.json else None)
+    if not args.json:
+        console.say(f"Read it again: lifecycle sessions show {_named(args.store)}{session.id}")
+    if isinstance(tally.reason, Completed):
+        return 0
+    return stop.code if stop.asked and isinstance(tally.reason, Aborted | None) else 1
 
 
 async def _turn(agent: Agent, prompt: str, console: Console, stop: Stop, lines: Output | None) -> Tally:
@@ -189,12 +200,6 @@ def _nothing() -> None:
 
 def _named(store: Path | None) -> str:
     return "" if store is None else f"--store {shlex.quote(str(store))} "
-
-
-def _exit_code(tally: Tally, stop: Stop) -> int:
-    if isinstance(tally.reason, Completed):
-        return 0
-    return stop.code if stop.asked and isinstance(tally.reason, Aborted | None) else 1
 
 
 async def _cancel_when_asked(agent: Agent, console: Console, stop: Stop) -> None:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -30,6 +30,10 @@ class Stop:
         self._loop = asyncio.get_running_loop()
         self._asked = anyio.Event()
         self._number = 0
+
+    @property
+    def begun(self) -> bool:
+        return self._starting is None
 
     @property
     def asked(self) -> bool:
@@ -76,13 +80,24 @@ def stopping(starting: anyio.CancelScope, last_words: Callable[[], object]) -> G
         last_words: Called in the signal handler before the process is ended.
     """
     stop = Stop(starting, last_words)
+    loop = asyncio.get_running_loop()
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():  # others cannot handle signals
         for number in SIGNALS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                before[number] = signal.signal(number, stop.handle)
+                before[number] = signal.getsignal(number)
+                # The system may hand a signal to any thread. This makes it wake the loop, which sleeps in this one.
+                with suppress(NotImplementedError):  # on Windows the loop sees to that by itself
+                    loop.add_signal_handler(number, _woken)
+                signal.signal(number, stop.handle)
     try:
         yield stop
     finally:
         for number, handler in before.items():
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+def _woken() -> None:
+    """The handler proper has run by then."""

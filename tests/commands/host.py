@@ -1,0 +1,139 @@
+"""`python host.py SCENARIO ARGS`: the command line with tools, a provider or a store that misbehave as SCENARIO says.
+
+The demo calls the tools `list_files`, `read_file` and `search_text`; a scenario puts its own in their places.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from threading import Event
+from typing import Any
+from unittest.mock import patch
+
+import anyio
+
+import lifecycle.commands.calls as calls
+import lifecycle.commands.run as run
+import lifecycle.session.sqlite as sqlite
+import lifecycle.session.sqlite_writer as sqlite_writer
+from lifecycle.commands import main
+from lifecycle.services.tools import Tool, tool
+
+
+@tool(parallel=True)
+def list_files(path: str) -> str:
+    """Raises."""
+    raise ValueError("no \x1b[31mfiles\x1b[0m today")
+
+
+@tool(parallel=True)
+def read_file(path: str) -> object:
+    """Prints in every way there is, and returns what is no JSON."""
+    print("printed by a tool")  # noqa: T201  # that is the point
+    os.write(1, b"written by a tool\n")
+    subprocess.run(["echo", "spawned by a tool"], check=True)
+    if sys.__stdout__ is not None:
+        sys.__stdout__.write("left in a buffer by a tool")
+    sys.stdout.close()
+    return object()
+
+
+@tool
+def search_text(query: str) -> str:
+    """Works."""
+    return "found\nit"
+
+
+async def _patient(query: str) -> str:
+    """Hangs until it is cancelled."""
+    _say("hanging")
+    await anyio.sleep_forever()
+    return ""
+
+
+def _stuck(query: str) -> str:
+    """Hangs in its thread whatever happens."""
+    _say("stuck")
+    Event().wait()
+    return ""
+
+
+async def _blocking(query: str) -> str:
+    """Blocks the event loop whatever happens."""
+    _say("blocking")
+    while True:
+        time.sleep(1)  # noqa: ASYNC251  # that is the point
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+    sys.stderr.flush()
+
+
+def _with(search: Callable[..., Any]) -> None:
+    _offer([list_files, read_file, tool(name="search_text")(search)])
+
+
+def _offer(tools: Iterable[Tool]) -> None:
+    def offered(root: object) -> tuple[Tool, ...]:
+        return tuple(tools)
+
+    patch.object(run, "workspace_tools", offered).start()
+
+
+@asynccontextmanager
+async def _never_starts(hooks: object) -> AsyncGenerator[None]:
+    _say("starting")
+    await anyio.sleep_forever()
+    yield
+
+
+def _small_files() -> None:
+    """No file may grow beyond 100 kB; a larger write fails, as the interpreter ignores the signal for it."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+
+def _impatient() -> None:
+    for module in (sqlite, sqlite_writer):
+        patch.object(module, "LONG_WAIT", 0.1).start()
+
+
+def _never() -> None:
+    def found(group: str, name: str) -> Any:
+        return _never_starts
+
+    patch.object(run, "plugin", found).start()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _hurried(group: str, name: str) -> Any:
+    """The demo without the pauses that let a person watch it."""
+    found = calls.plugin(group, name)
+    return partial(found, pace_seconds=0.0) if name == "demo" else found
+
+
+SCENARIOS: dict[str, Callable[[], None]] = {
+    "plain": _nothing,
+    "bad-tools": lambda: _offer([list_files, read_file, search_text]),
+    "hanging": lambda: _with(_patient),
+    "stuck": lambda: _with(_stuck),
+    "blocking": lambda: _with(_blocking),
+    "never-starts": _never,
+    "small-files": _small_files,
+    "impatient": _impatient,
+}
+
+if __name__ == "__main__":
+    patch.object(run, "plugin", _hurried).start()
+    SCENARIOS[sys.argv[1]]()
+    sys.exit(main(sys.argv[2:]))
