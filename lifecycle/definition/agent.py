@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lifecycle.vocabulary.events import InboxTarget
+
 from .effects import AGENT, DRIVER, SDK, USER, Message, ask, note, notify, record, tell
 from .machine import Lifecycle, Phase, Sources
 from .turn import Turn
@@ -23,28 +25,42 @@ class AgentFacts:
     keeping: bool = False
     """The cancel keeps the inbox."""
     disposing: bool = False
-    """The agent is being disposed."""
+    """The agent is being disposed: nothing wakes it, and input is parked (CAN-06)."""
 
 
-def _insertion(call: str, drawn: bool) -> tuple[Message, ...]:
+def _insertion(call: str, drawn: bool = False, detail: str = "", act: str = "insert") -> tuple[Message, ...]:
     """Input comes in: recorded, then announced (INB-01, INB-02)."""
     return (
         ask(AGENT, call, sender=USER, drawn=drawn),
-        record("agent/inbox/spliced", to=SDK, sender=AGENT, act="insert", drawn=drawn),
+        record("agent/inbox/spliced", detail=detail, to=SDK, sender=AGENT, act=act, drawn=drawn),
         notify("agent/inbox/inserted", "{ message }", sender=AGENT, drawn=drawn),
     )
 
 
+def _discard(target: InboxTarget) -> tuple[Message, ...]:
+    """One list is cleared: recorded, then announced, before the other one is (CAN-02)."""
+    return (
+        record(
+            "agent/inbox/spliced",
+            detail=f"{target}, canceled",
+            to=SDK,
+            sender=AGENT,
+            act=f"clear {target}",
+            times="?",
+            drawn=False,
+        ),
+        notify("agent/inbox/discarded", "{ message }", sender=AGENT, times="*", drawn=False),
+    )
+
+
 SUBMIT = _insertion("followup(content)", drawn=True)
-QUEUE = _insertion("followup(content)", drawn=False)
-STAGE = _insertion("inject(content)", drawn=False)
+QUEUE = _insertion("followup(content)")
+LATE = _insertion("followup(content)", detail="a turn of its own, also for a steer", act="insert late")
+STAGE = _insertion("inject(content)")
 WAKE = ask(DRIVER, "queued work wakes driver", sender=AGENT, name="wake")
 RUNNING = notify("agent/status", "running", act="running")
 IDLE = notify("agent/status", "idle", act="idle")
-CLEAR = (
-    record("agent/inbox/spliced", detail="canceled", to=SDK, sender=AGENT, act="cancel", times="*", drawn=False),
-    notify("agent/inbox/discarded", "{ message }", sender=AGENT, times="*", drawn=False),
-)
+CLEAR = (*_discard("next-step"), *_discard("next-turn"))
 FIRE = tell(DRIVER, "the signal fires", "{ cause }", sender=AGENT, name="fire", drawn=False)
 SETTLED = tell(DRIVER, "no turn is open", name="converge", drawn=False)
 
@@ -67,11 +83,12 @@ class Agent(Lifecycle):
     disposed = Phase(final=True)
 
     submit = (
-        idle.to(running, when="input comes to an idle agent", emits=[*SUBMIT, WAKE, RUNNING])
+        idle.again(cond="disposing", when="input comes at the end of disposal", emits=QUEUE, drawn=False)
+        | idle.to(running, when="input comes to an idle agent", emits=[*SUBMIT, WAKE, RUNNING])
         | running.again(when="input comes while a turn runs", emits=QUEUE, drawn=False)
-        | converging.to(latched, unless="disposing", when="input comes after the cancel", emits=QUEUE, drawn=False)
+        | converging.to(latched, unless="disposing", when="input comes after the cancel", emits=LATE, drawn=False)
         | converging.again(when="input comes during disposal", emits=QUEUE, drawn=False)
-        | latched.again(when="more input comes after the cancel", emits=QUEUE, drawn=False)
+        | latched.again(when="more input comes after the cancel", emits=LATE, drawn=False)
         | maintenance.to(maintenance_latched, when="input comes during maintenance", emits=QUEUE, drawn=False)
         | maintenance_latched.again(when="more input comes during maintenance", emits=QUEUE, drawn=False)
     )

@@ -137,30 +137,41 @@ class Agent:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> bool | None:
         run = self._run
-        suppressed: bool | None = None
+        suppressed, late = None, None
         try:
             with anyio.CancelScope(shield=True):
-                await self._dispose()
+                late = await self._dispose()
         finally:
             try:
                 if self._stack is not None:
-                    if isinstance(error, Exception):  # everything has settled: let it pass as it is, in no group
-                        kind = error = at = None
-                    suppressed = await self._stack.__aexit__(kind, error, at)
+                    outside = late or error
+                    if not isinstance(outside, anyio.get_cancelled_exc_class()):
+                        outside = None  # everything has settled: let it pass as it is, in no group
+                    suppressed = await self._stack.__aexit__(
+                        type(outside) if outside else None, outside, outside.__traceback__ if outside else None
+                    )
             finally:
                 run.tasks = None
                 with anyio.CancelScope(shield=True):
                     await run.session.close()
+        if late is not None and not suppressed:
+            raise late
         return suppressed
 
-    async def _dispose(self) -> None:
-        run = self._run
-        run.disposing = True
+    async def _dispose(self) -> BaseException | None:
+        """Settle and fall silent. Returns the cancellation that came meanwhile: asyncio's own heeds no shield."""
+        run, late = self._run, None
+        run.leaving = True
         self.cancel(DISPOSED_CANCEL, keep_inbox=True)
-        await self.when_idle()
+        while not self._resting:
+            try:
+                await self.when_idle()
+            except anyio.get_cancelled_exc_class() as cancelled:
+                late = cancelled
         perform_now(run.program, run, "dispose")
         run.feeds.close()
         self._unlisten()
+        return late
 
     # -- input ---------------------------------------------------------------------------------------------------
 
@@ -195,11 +206,8 @@ class Agent:
         run = self._run
         self._need_life()
         message = self._message(content)
-        if wakeup and run.signal.fired and run.status == "running" and not run.disposing:
-            target = "next-turn"  # it will be a turn of its own, after the one that is being cancelled (CAN-04)
         run.sending = (message, target)
-        perform_now(run.program, run, "submit" if wakeup else "stage")
-        self._pump()
+        self._take("submit" if wakeup else "stage")
         return message
 
     def _message(self, content: Input) -> UserMessage:
@@ -220,17 +228,26 @@ class Agent:
         """
         run = self._run
         self._need_life()
-        run.cancelling, run.keeping = cause, keep_inbox
-        if cause == DISPOSED_CANCEL:
-            run.disposing = True
-        perform_now(run.program, run, "cancel")
+        before = run.cancelling, run.keeping
+        run.cancelling, run.keeping = run.cancelling or cause, keep_inbox  # a cancel within a cancel is the later one
+        run.disposing = run.disposing or run.leaving or cause == DISPOSED_CANCEL
+        try:
+            self._take("cancel")
+        finally:
+            run.cancelling, run.keeping = before
+            if run.phase == "idle":
+                run.disposing = run.leaving  # to cancel an idle agent arms nothing (CAN-07)
 
     async def when_idle(self) -> None:
         """Wait until the current activity, and any that replaces it, has settled; never raises for a failed turn."""
-        while self._run.drive is not None or self._run.phase in ("maintenance", "maintenance_latched"):
+        while not self._resting:
             if self._rested is None:
                 self._rested = anyio.Event()
             await self._rested.wait()
+
+    @property
+    def _resting(self) -> bool:
+        return self._run.drive is None and self._run.phase not in ("maintenance", "maintenance_latched")
 
     async def run_maintenance(self, task: Callable[[CancelSignal], Awaitable[T]]) -> T:
         """Run a task while no turn can: it starts at once, in the caller's task, with a signal of its own (group MNT).
@@ -250,9 +267,23 @@ class Agent:
         try:
             return await task(run.signal)
         finally:
-            perform_now(run.program, run, "maintained")
-            self._pump()
+            self._take("maintained")
             self._rest()
+
+    def _take(self, event: str) -> None:
+        """Take an arrow from outside, and start an activity if it wakes.
+
+        Whoever listens to the arrow's effects may ask for another one. The activity starts when the first one is
+        over, so that all listeners hear everything in one order.
+        """
+        run, outermost = self._run, not self._run.taking
+        run.taking = True
+        try:
+            perform_now(run.program, run, event)
+        finally:
+            run.taking = not outermost
+        if outermost:
+            self._pump()
 
     def _pump(self) -> None:
         """Start an activity if a wake asks for one and none is going on."""
@@ -269,12 +300,20 @@ class Agent:
                 run.tasks.start_soon(self._act, drive)
             else:
                 self._end_activity()
+            self._pass_on()
 
     async def _act(self, drive: Drive) -> None:
         try:
             await drive.run()
         finally:
             self._end_activity()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Raise what a listener has raised to end the process, now that what is owed is performed, or will be."""
+        escaped, self._run.escaped = self._run.escaped, None
+        if escaped is not None:
+            raise escaped
 
     def _end_activity(self) -> None:
         run = self._run
@@ -283,9 +322,11 @@ class Agent:
         self._rest()
 
     def _rest(self) -> None:
-        if self._run.drive is None and self._rested is not None:
-            self._rested.set()
-            self._rested = None
+        if self._run.drive is None:
+            self._run.disposing = self._run.leaving
+            if self._rested is not None:
+                self._rested.set()
+                self._rested = None
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -311,7 +352,7 @@ class Agent:
     @property
     def inbox(self) -> PendingInbox:
         """The pending input, to look at and to edit."""
-        return PendingInbox(self._run, self._need_life)
+        return PendingInbox(self._run, self._take, self._need_life)
 
     @property
     def session(self) -> Session:

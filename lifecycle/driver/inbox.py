@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from lifecycle.vocabulary.messages import UserMessage
 
 from .runs import AgentRun
-from .walk import perform_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +15,7 @@ class PendingInbox:
     """A view of the two lists; edits are recorded and announced."""
 
     _run: AgentRun
+    _take: Callable[[str], None]
     _need_life: Callable[[], None]
 
     @property
@@ -58,7 +58,7 @@ class PendingInbox:
         self._need_life()
         run.editing = edit
         try:
-            perform_now(run.program, run, "edit")
+            self._take("edit")
         finally:
             run.editing = None
         return run.session.next_seq != before

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import anyio
 from anyio.abc import TaskGroup
 
 from lifecycle.definition.agent import AgentFacts
@@ -24,7 +25,7 @@ from lifecycle.services.tools import StepTools, Tool, ToolRegistry
 from lifecycle.session.log import Session
 from lifecycle.vocabulary.assembly import Assembler
 from lifecycle.vocabulary.events import Event, InboxTarget
-from lifecycle.vocabulary.failures import COMPLETED, CancelCause, Failure, TurnEndReason
+from lifecycle.vocabulary.failures import COMPLETED, DISPOSED_CANCEL, CancelCause, Failure, TurnEndReason
 from lifecycle.vocabulary.messages import ToolCallBlock, UserMessage
 from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, ToolSpec
 from lifecycle.vocabulary.stream import StreamRecorder
@@ -64,6 +65,13 @@ class AgentRun:
     turn: TurnRun | None = None
     """The last turn, also after it has ended."""
     disposing: bool = False
+    """Until the agent rests, or for good once it is `leaving`: input is parked."""
+    leaving: bool = False
+    """The context is being left, or the host has cancelled the tasks that the agent works in."""
+    taking: bool = False
+    """An arrow is being taken from outside the walk; who listens to its effects may ask for another one."""
+    escaped: BaseException | None = None
+    """What a listener raised that is no Exception, until somebody passes it on."""
 
     # what the arrow that is being taken is about
     sending: tuple[UserMessage, InboxTarget] | None = None
@@ -82,6 +90,13 @@ class AgentRun:
     def facts(self) -> AgentFacts:
         turn = self.turn
         return AgentFacts(self.session.inbox.pending, turn is not None and turn.go_on, self.keeping, self.disposing)
+
+    def stop(self, error: BaseException) -> None:
+        """The host cancels the task that works here, or ends the process: the agent is disposed of (CAN-06)."""
+        self.leaving = self.disposing = True
+        if not isinstance(error, anyio.get_cancelled_exc_class()):
+            self.escaped = error
+        self.handle.cancel(DISPOSED_CANCEL, keep_inbox=True)
 
     def tell(self, point: str, payload: Callable[..., Any], *values: Any) -> None:
         """Tell live listeners: build the payload only if somebody hears it."""
@@ -115,6 +130,9 @@ class TurnRun:
     """How many steps in a row ended because the provider paused."""
     go_on: bool = True
     """The next turn may follow at once."""
+
+    def stop(self, error: BaseException) -> None:
+        self.agent.stop(error)
 
     def facts(self) -> TurnFacts:
         return TurnFacts(self.owed, bool(self.agent.session.inbox.next_step))
@@ -179,6 +197,9 @@ class StepRun:
     def error(self, error: BaseException | Failure | None) -> None:
         self.turn.error = error
 
+    def stop(self, error: BaseException) -> None:
+        self.agent.stop(error)
+
     def facts(self) -> StepFacts:
         decision, pool = self.decision, self.pool
         admitted = isinstance(decision, Enter) and (bool(decision.messages) or self.owed)
@@ -208,6 +229,9 @@ class ToolCallRun:
     drive: Drive | None = None
     running: bool = False
     """Its body has begun in a task of its own and has not ended."""
+
+    def stop(self, error: BaseException) -> None:
+        self.step.stop(error)
 
     def facts(self) -> NoFacts:
         return NoFacts()

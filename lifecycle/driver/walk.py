@@ -22,7 +22,6 @@ from lifecycle.definition.machine import ABORT, FAULT, Lifecycle
 from lifecycle.definition.table import Row, Table, table_of
 from lifecycle.errors import DefinitionError
 from lifecycle.services.signal import CancelSignal
-from lifecycle.vocabulary.failures import DISPOSED_CANCEL
 
 log = logging.getLogger("lifecycle")
 
@@ -40,6 +39,10 @@ class Run(Protocol):
 
     def facts(self) -> Any:
         """What the guards may read, as the lifecycle's facts class."""
+        ...
+
+    def stop(self, error: BaseException) -> None:
+        """Something that is no Exception passes through: fire the signal, and start nothing more."""
         ...
 
 
@@ -80,8 +83,8 @@ class Program:
     """Whether the lifecycle says what follows `abort` and `fault`."""
 
 
-Move: TypeAlias = "tuple[Perform, Any]"
-"""A performer that may suspend, and the run that it is to be called with."""
+Move: TypeAlias = "tuple[Perform, Any, bool]"
+"""A performer that may suspend, the run that it is to be called with, and whether it is left out once cancelled."""
 Flow: TypeAlias = "Generator[Move, str | None, str]"
 
 
@@ -113,10 +116,7 @@ def walk(program: Program, run: Any) -> Flow:
                     if not action.suspends:
                         outcome = cast("str | None", action.perform(run))
                         continue
-                    if run.signal.fired and not here.settles:
-                        outcome = ABORT
-                        break
-                    outcome = yield action.perform, run
+                    outcome = yield action.perform, run, not here.settles
                     if run.signal.fired and not here.settles:
                         outcome = ABORT
                         break
@@ -140,7 +140,7 @@ def walk(program: Program, run: Any) -> Flow:
                 else:
                     for action in program.emits[row]:
                         if action.suspends:
-                            yield action.perform, run
+                            yield action.perform, run, False
                         else:
                             action.perform(run)
                 break
@@ -159,7 +159,7 @@ def _emit_all(actions: Iterable[Action], run: Any) -> Flow:
     for action in actions:
         try:
             if action.suspends:
-                yield action.perform, run
+                yield action.perform, run, False
             else:
                 action.perform(run)
         except Exception as error:
@@ -172,7 +172,7 @@ def _emit_all(actions: Iterable[Action], run: Any) -> Flow:
 def _interrupted(run: Any, error: BaseException, settles: bool) -> str:
     """The event that an exception stands for: cancelled beats failed (ERR-04)."""
     if not isinstance(error, Exception):  # the host cancels the task, or ends the process
-        run.signal.fire(DISPOSED_CANCEL)
+        run.stop(error)
         return ABORT
     if run.signal.fired and not settles:
         return ABORT
@@ -232,7 +232,10 @@ class Drive:
     async def _perform(self, until: Callable[[], bool] | None) -> BaseException | None:
         """Perform on; returns early, with what came, if it comes from outside."""
         while self._move is not None and not (until is not None and until()):
-            perform, run = self._move
+            perform, run, cancellable = self._move
+            if cancellable and run.signal.fired:  # asked here: the task may have begun long after the last move
+                self._resume(self._flow.send, None)
+                continue
             try:
                 result: Any = perform(run)
                 if type(result) is CoroutineType:

@@ -88,10 +88,15 @@ class Inbox:
         claimed = self.splice("next-step", 0, math.inf)
         return claimed + self.splice("next-turn", 0, 1) if first else claimed
 
-    def clear(self) -> Messages:
-        """Discard everything that waits, next-step first; each list is one record with outcome `canceled`."""
-        steered = self.splice("next-step", 0, math.inf, outcome="canceled")
-        return steered + self.splice("next-turn", 0, math.inf, outcome="canceled")
+    def clear(self, *targets: InboxTarget) -> Messages:
+        """Discard all that waits in these lists, by default in both, next-step first.
+
+        Each list is one record with outcome `canceled`; none if nothing waits there.
+        """
+        discarded: Messages = ()
+        for target in targets or _TARGETS:
+            discarded += self.splice(target, 0, math.inf, outcome="canceled")
+        return discarded
 
     def remove(self, id: str) -> UserMessage | None:
         """Discard one message, wherever it waits; None if it does not wait any more."""

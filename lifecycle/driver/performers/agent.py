@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from lifecycle.definition.agent import Agent
 from lifecycle.services.points import InboxPayload, Payload, StatusPayload
+from lifecycle.services.signal import CancelSignal
+from lifecycle.vocabulary.events import InboxTarget
+from lifecycle.vocabulary.messages import UserMessage
 
 from ..runs import AgentRun
 from ..walk import Performers
@@ -18,8 +21,23 @@ def insert(agent: AgentRun) -> None:
     """Record the input; if that is refused, nothing has happened (INB-02)."""
     assert agent.sending is not None
     message, target = agent.sending
-    agent.session.inbox.insert(target, message)
-    agent.inserted = (message,)
+    _insert(agent, message, target)
+
+
+@AGENT("agent/inbox/spliced:insert late")
+def insert_late(agent: AgentRun) -> None:
+    """Record input that wakes while a cancelled turn settles: a turn of its own, also where it steers (CAN-04)."""
+    assert agent.sending is not None
+    _insert(agent, agent.sending[0], "next-turn")
+
+
+def _insert(agent: AgentRun, message: UserMessage, target: InboxTarget) -> None:
+    before, agent.inserted = agent.inserted, (message,)  # set now: what follows the append may discard it (CAN-12)
+    try:
+        agent.session.inbox.insert(target, message)
+    except BaseException:
+        agent.inserted = before
+        raise
 
 
 @AGENT("agent/inbox/inserted", "agent/inbox/inserted:edit")
@@ -35,22 +53,32 @@ def edit(agent: AgentRun) -> None:
     agent.editing()
 
 
-@AGENT("agent/inbox/spliced:cancel")
-def clear(agent: AgentRun) -> None:
-    """Discard what is pending, unless the cancel keeps it (CAN-02, CAN-03).
+@AGENT("agent/inbox/spliced:clear next-step")
+def clear_next_step(agent: AgentRun) -> None:
+    _clear(agent, "next-step")
+
+
+@AGENT("agent/inbox/spliced:clear next-turn")
+def clear_next_turn(agent: AgentRun) -> None:
+    _clear(agent, "next-turn")
+
+
+def _clear(agent: AgentRun, target: InboxTarget) -> None:
+    """Discard what is pending in one list, unless the cancel keeps it (CAN-02, CAN-03).
 
     During an append nothing can be recorded: then the signal fires first and this follows the append (CAN-12).
     """
     if agent.keeping:
         return
     if agent.session.appending is not None:
-        agent.session.after_append(lambda: _clear_late(agent))
+        agent.session.after_append(lambda: _clear_late(agent, target))
         return
-    agent.discarded = agent.session.inbox.clear()
+    agent.discarded = agent.session.inbox.clear(target)
 
 
-def _clear_late(agent: AgentRun) -> None:
-    agent.discarded = agent.session.inbox.clear()
+def _clear_late(agent: AgentRun, target: InboxTarget) -> None:
+    announce_insertion(agent)  # if that append was an insertion: nothing is discarded before it was announced
+    agent.discarded = agent.session.inbox.clear(target)
     announce_discard(agent)
 
 
@@ -70,7 +98,8 @@ def fire(agent: AgentRun) -> None:
 
 @AGENT("wake")
 def wake(agent: AgentRun) -> None:
-    agent.woken = True
+    """Ask for an activity. A cancel that comes before its turn has opened fires no signal of an earlier turn."""
+    agent.woken, agent.signal = True, CancelSignal()
 
 
 @AGENT("agent/status:running")
