@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle import AgentOptions, Hooks, Prompt, Reject, Retry, Section, tool
-from lifecycle.services.points import Enter, PreStepPayload
+from lifecycle.services.points import Allow, Ask, CallPayload, Deny, Enter, PreStepPayload
 from lifecycle.testing import Gate, GatedTool, Line, Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import Finish, TextDelta, ToolCallDelta
 from lifecycle.vocabulary.events import (
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.anyio
 TRACES = Path(__file__).parent / "traces"
 ADMISSION = {"system/message", "user/message", "request/header", "request/context"}
 Decision = Enter | Reject
+Verdict = Allow | Deny | Ask
 
 
 @tool
@@ -118,6 +119,12 @@ class CancelledInTools(Story):
     def __init__(self) -> None:
         self.work = GatedTool()
         super().__init__(Reply(calls=[("work", {}), ("work", {}), ("work", {})]), tools=[self.work])
+
+        @self.hooks.on("tools/pre-execute")
+        async def one_after_another(payload: CallPayload, next: Next[Verdict]) -> Verdict:
+            if payload.call.id == "call-1-2":  # bodies begin in tasks of their own, in whichever order
+                await self.work.started("call-1-1")
+            return await next()
 
     async def tell(self, s: Scene) -> None:
         s.agent.followup("hello")
