@@ -24,8 +24,8 @@ from lifecycle.vocabulary.failures import render_chain
 from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage
 from lifecycle.vocabulary.values import FrozenDict, freeze_object
 
+from ..program import Performers
 from ..runs import ToolCallRun
-from ..walk import Performers
 from .hooked import hooked
 
 CALL: Performers[ToolCallRun] = Performers(ToolCall)
@@ -142,11 +142,9 @@ def _undispatched() -> ToolOutcome:
 def abort(call: ToolCallRun) -> None:
     """Cancellation replaces only a would-be success; denials and genuine failures keep their own code (TLP-04)."""
     outcome = call.outcome
-    if outcome is None:
-        call.outcome = error_outcome("ABORTED", "The call was aborted.") if call.invoked else _undispatched()
-    elif outcome.error is None:
-        aborted = error_outcome("ABORTED", "The call was aborted.")
-        call.outcome = replace(aborted, contexts=outcome.contexts)
+    if outcome is None or outcome.error is None:
+        aborted = error_outcome("ABORTED", "The call was aborted.") if call.invoked else _undispatched()
+        call.outcome = aborted if outcome is None else replace(aborted, contexts=outcome.contexts)
 
 
 @CALL("faulted")
