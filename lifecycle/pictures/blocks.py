@@ -20,11 +20,15 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One of several ways, with the words over it. With a `stage` it may be taken from any point of that node."""
+    """One of several ways, with the words over it. With a `stage` it may be taken from any point of that node.
+
+    `whose` names, before the words, whose way it is: phases, which are code and have the same name in every language.
+    """
 
     when: str
     body: tuple[Block, ...]
     stage: str = ""
+    whose: str = ""
 
 
 @dataclass(frozen=True, slots=True)

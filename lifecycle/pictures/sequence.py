@@ -12,7 +12,7 @@ from lifecycle.definition.machine import ABORT, FAULT, Arrow, Lifecycle
 
 from .blocks import Alt, Block, Branch, Loop, Par, Say, effects_of, simplified
 from .graph import CURATED, EVERYTHING, Lens, arrow_key, graph_of
-from .mermaid import sequence_text
+from .mermaid import NOBODY, Words, as_written, sequence_text
 from .structure import blocks_of, pool_blocks
 
 
@@ -25,7 +25,11 @@ class Picture:
     marked: bool
 
     def __str__(self) -> str:
-        return sequence_text(self.blocks, marked=self.marked)
+        return self.text()
+
+    def text(self, words: Words = as_written, listeners: Mapping[str, tuple[str, ...]] = NOBODY) -> str:
+        """The Mermaid text. `listeners` says who listens at which hook point, if that is to be seen."""
+        return sequence_text(self.blocks, marked=self.marked, words=words, listeners=listeners)
 
 
 def _regular(arrow: Arrow) -> bool:
@@ -105,7 +109,7 @@ def _cancel(lifecycle: type[Lifecycle]) -> Picture:
                 owed.setdefault((one.spec.name, arrow.when, arrow.emits), []).append(arrow.source.id)
                 keys.add(arrow_key(one.spec.name, event, arrow))
     branches = tuple(
-        Branch(f"{name} {', '.join(phases)}: {when}", tuple(Say(effect) for effect in emits))
+        Branch(when, tuple(Say(effect) for effect in emits), whose=f"{name} {', '.join(phases)}")
         for (name, when, emits), phases in owed.items()
     )
     return Picture(simplified((Alt(branches),)) if branches else (), frozenset(keys), marked=True)
