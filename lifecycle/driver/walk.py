@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from inspect import iscoroutinefunction
 from types import CoroutineType
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -183,6 +184,7 @@ def _interrupted(run: Any, error: BaseException, settles: bool) -> str:
     return FAULT
 
 
+@cache
 def _only_event(table: Table, phase: str) -> str:
     events = [event for event in table.rows[phase] if event not in (ABORT, FAULT)]
     if len(events) != 1:
