@@ -152,17 +152,17 @@ class _Structure:
     def _walk(self, start: str, stop: str | None, frame: Frame) -> Iterator[Block]:
         name: str | None = start
         while name is not None and name != stop:
-            if name in self._meanwhile and name not in self._inside:
-                region = self._meanwhile[name]
-                (end,) = region.ends
-                yield from self._region(region, end, frame)
-                name = end
-                continue
             if name != frame.header and self._loops_here(frame, name):
                 inner = self._inner(frame, name)
                 body = tuple(self._walk(name, None, inner))
                 yield Loop(self._loop_words(name), body, header=name)
                 name = inner.follow
+                continue
+            if name in self._meanwhile and name not in self._inside:
+                region = self._meanwhile[name]
+                (end,) = region.ends
+                yield from self._region(region, end, frame)
+                name = end
                 continue
             node = self.graph.nodes[name]
             yield from self.said(node.does, name)

@@ -14,6 +14,7 @@ from pathlib import Path
 import merman
 import pytest
 
+from lifecycle.definition.agent import IDLE
 from lifecycle.definition.effects import Effect, Message
 from lifecycle.definition.machine import ABORT, FAULT, Arrow, Lifecycle, fire, phase_of
 from lifecycle.definition.revisions import NEWEST, REVISIONS, r001, r2026_08
@@ -95,6 +96,12 @@ def test_the_full_view_leaves_no_arrow_and_no_effect_out(name: str) -> None:
     declared = {effect for one in family(revision) for effect in declared_effects(one)}
     assert left_out(revision, "full") == frozenset()
     assert declared - set(effects_of(VIEWS["full"](revision).blocks)) == set()
+
+
+@every_revision
+def test_the_full_view_says_once_for_each_arrow_that_the_agent_rests(name: str) -> None:
+    arrows = [arrow for _, arrow in REVISIONS[name].spec.arrows if IDLE in arrow.emits]
+    assert list(effects_of(VIEWS["full"](REVISIONS[name]).blocks)).count(IDLE) == len(arrows) > 1
 
 
 # -- nothing that cannot happen ----------------------------------------------------------------------------------

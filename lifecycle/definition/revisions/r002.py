@@ -76,7 +76,7 @@ class Step(Lifecycle):
         | ANYWHERE.to(ended, when="cancelled in the open step", drawn=False, emits=[CLOSE])
     )
     fault = (
-        Sources(prompting, prompted, opening).to(ended, when="a hook raised before the step began", drawn=False)
+        Sources(prompting, prompted, opening).to(ended, when="something raised before the step began", drawn=False)
         | tooling.to(ended, when="the scheduler failed", drawn=False, emits=[newest_step.ABANDON, CLOSE])
         | ANYWHERE.to(ended, when="something raised in the open step", drawn=False, emits=[CLOSE])
     )
