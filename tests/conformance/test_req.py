@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import setitem
 from random import Random
 from typing import Any, Literal, TypeAlias
@@ -447,37 +447,48 @@ class Move:
 
 ANSWERS: tuple[Answer, ...] = ("stop", "tools", "fail", "cancel", "pause", "cut off", "nothing", "raise", "tamper")
 UPDATES: tuple[SystemUpdate, ...] = ("rewrite", "in-history")
+TWO_SECTIONS = st.tuples(*(st.sampled_from(("", f"{name}1", f"{name}2")) for name in "ab")).map(" ".join)
 MOVES = st.builds(
     Move,
-    st.sampled_from(ANSWERS),
-    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("12")).map("".join), unique_by=lambda w: w[0]).map(
-        " ".join
-    ),
+    # Named twice is twice as likely: most runs shall come far, and meet a prompt that changes within a series.
+    st.sampled_from(("stop", "tools", *ANSWERS)),
+    TWO_SECTIONS,
     st.sampled_from(("", "rain", "snow")),
-    st.lists(st.sampled_from("xyz"), unique=True).map("".join),
-    st.sampled_from(("first", "first", "second", "nobody")),
+    st.sampled_from(("", "", "x", "yz")),
+    st.sampled_from(("first", "first", "first", "second", "nobody")),
     st.sampled_from((None, 10, 20)),
     st.booleans(),
-    st.sampled_from(UPDATES),
-    st.sampled_from(("claim", "claim", "extra", "series", "none", "reject")),
+    st.sampled_from(("in-history", *UPDATES)),
+    st.sampled_from(("claim", "claim", "claim", "extra", "series", "none", "reject")),
     st.none() | st.tuples(st.integers(0, 6), st.integers(0, 6)),
     st.booleans(),
 )
-LAST = Move("stop", "a1", "", "", "first", None, False, "rewrite", "claim", None, False)
 
 
 class World:
     """An agent's surroundings that follow the drawn moves; request N and its proposal are about move N."""
 
     def __init__(self, moves: Sequence[Move]) -> None:
-        self.moves = [*moves]
+        self.moves = moves
         self.dispatched: list[Request] = []
+        self.proposals = 0
         self.scene: Scene | None = None
 
+    def at(self, request: int) -> Move:
+        """The move of a request; after the last one they come again, tamely."""
+        move = self.moves[request % len(self.moves)]
+        tame = replace(move, answer="stop", entered="claim", steered=False, swallow=None)
+        return move if request < len(self.moves) else tame
+
     @property
-    def move(self) -> Move:
-        done = len(self.dispatched)
-        return self.moves[done] if done < len(self.moves) else LAST
+    def next(self) -> Move:
+        """The move of the request that is proposed or prepared."""
+        return self.at(len(self.dispatched))
+
+    @property
+    def last(self) -> Move:
+        """The move of the request that was dispatched last."""
+        return self.at(len(self.dispatched) - 1)
 
     @property
     def s(self) -> Scene:
@@ -497,7 +508,7 @@ class World:
         s.hooks.listen("agent/request-error", self.recover)
 
     def boundary(self, _: object) -> None:
-        move = self.move
+        move = self.next
         self.s.agent.models.selection = ModelSelection(provider=move.provider, model="m")
         for model in self.models:
             model.system_update = move.update
@@ -507,7 +518,8 @@ class World:
                 self.s.agent.tools.register(GatedTool(name, free=True))
 
     async def decide(self, payload: PreStepPayload, next: Next[Enter | Reject]) -> Enter | Reject:
-        match self.move.entered:
+        self.proposals += 1
+        match self.at(self.proposals - 1).entered:
             case "claim":
                 return await next()
             case "extra":
@@ -517,29 +529,27 @@ class World:
             case "none":
                 return Enter(())
             case "reject":
-                self.moves[len(self.dispatched)] = LAST  # not for ever
                 return Reject()
 
     async def assemble(self, _: AssemblePayload, next: Next[PromptAssembly]) -> PromptAssembly:
-        default, move = await next(), self.move
+        default, move = await next(), self.next
         sections = tuple(PromptText(word[0], word) for word in move.sections.split())
         return PromptAssembly(sections, default.variables, (PromptText("weather", move.context),), default.tools)
 
     async def shape(self, _: RequestPayload, next: Next[CallConfig]) -> CallConfig:
-        if self.move.appends:
+        if self.next.appends:
             self.s.session.append(UserMessageEvent(message=user_message("by a plug-in")), surface="append")
         config = await next()
-        return config if self.move.cap is None else config.model_copy(update={"max_tokens": self.move.cap})
+        return config if self.next.cap is None else config.model_copy(update={"max_tokens": self.next.cap})
 
     async def dispatch(self, payload: LlmStreamPayload, next: Next[AsyncIterator[Chunk]]) -> AsyncIterator[Chunk]:
-        tampers = self.move.answer == "tamper"
         self.dispatched.append(payload.request)
-        if tampers:
+        if self.last.answer == "tamper":
             raise LookupError("no stream")
         return await next()
 
     async def recover(self, _: RequestErrorPayload, next: Next[Retry | None]) -> Retry | None:
-        swallow = self.moves[len(self.dispatched) - 1].swallow if len(self.dispatched) <= len(self.moves) else None
+        swallow = self.last.swallow
         if swallow is None:
             return await next()
         if nodes := [*self.s.session.surface.nodes][swallow[0] : sum(swallow) + 1]:
@@ -548,13 +558,11 @@ class World:
         return Retry()
 
     def answer(self, request: Request, _: CancelSignal) -> Reply | Sequence[Beat]:
-        done = len(self.dispatched)
-        move = self.moves[done - 1] if done <= len(self.moves) else LAST
-        if move.steered:
+        if self.last.steered:
             self.s.agent.inject("by the way")
-        match move.answer:
+        match self.last.answer:
             case "tools":
-                return Reply(text="see", calls=[(name, {}, f"c{done}{name}") for name in "xyz"])
+                return Reply(text="see", calls=[(name, {}, f"{name}{len(self.dispatched)}") for name in "xyz"])
             case "fail":
                 return Reply.failure(text="half")
             case "cancel":
@@ -572,7 +580,7 @@ class World:
                 return DONE
 
 
-@given(moves=st.lists(MOVES, min_size=1, max_size=8), again=st.booleans(), heard=st.booleans())
+@given(moves=st.lists(MOVES, min_size=3, max_size=9), again=st.booleans(), heard=st.booleans())
 async def test_req_04_every_dispatched_request_can_be_rebuilt_from_the_log_alone(
     moves: list[Move], again: bool, heard: bool
 ) -> None:
@@ -585,8 +593,8 @@ async def test_req_04_every_dispatched_request_can_be_rebuilt_from_the_log_alone
         session = log if instance == 0 else Session.seeded(log.events)
         async with scene(session=session, model=first, only=None if heard else ()) as s:
             world.enter(s, second)
-            await s.say(f"one of {instance}")
-            await s.say(f"two of {instance}", f"three of {instance}")
+            for turn in range(4):
+                await s.say(f"prompt {turn} of {instance}")
         log = session
 
     assert rebuild(event.encode() for event in log.events) == [seen(request) for request in world.dispatched]
