@@ -1,5 +1,8 @@
 """The lifecycle of an agent turn and step, declared once as state machines and performed by one driver."""
 
+from collections.abc import Mapping as _Mapping
+
+from lifecycle.definition import formats as _formats
 from lifecycle.driver.agent import Agent
 from lifecycle.driver.feed import Durable, EventStream, Live
 from lifecycle.driver.options import AgentOptions
@@ -64,3 +67,13 @@ __all__ = [
     "tool",
     "user_message",
 ]
+
+
+def _pictures() -> _Mapping[str, _formats.Drawing]:
+    """What `f"{Turn:sequence}"` draws with. Nobody who draws nothing loads it."""
+    from lifecycle.pictures.formats import FORMATS
+
+    return FORMATS
+
+
+_formats.offer(_pictures)

@@ -32,6 +32,7 @@ from statemachine.transition_list import TransitionList
 from lifecycle.errors import DefinitionError, IllegalTransitionError
 
 from .effects import Effect, Note
+from .formats import drawing
 
 Lane: TypeAlias = Literal["start", "body", "commit"]
 
@@ -309,6 +310,11 @@ class LifecycleMeta(StateMachineMetaclass):
 
     def add_inherited(cls, bases: tuple[type, ...]) -> None:
         """Nothing: inherited phases and arrows were copied in `__new__`."""
+
+    def __format__(cls, spec: str) -> str:
+        """A picture by its name, as in `f"{Turn:sequence}"`; what is none of ours, the library draws."""
+        draw = drawing(spec) if spec else None
+        return draw(cls) if draw is not None else super().__format__(spec)
 
 
 class _Localiser:
