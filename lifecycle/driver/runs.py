@@ -160,6 +160,7 @@ class StepRun:
     """One step, from its proposal to its end."""
 
     turn: TurnRun
+    agent: AgentRun = field(init=False)
     number: int
     phase: str
     signal: CancelSignal
@@ -185,9 +186,8 @@ class StepRun:
     retry: bool = False
     pool: Pool | None = None
 
-    @property
-    def agent(self) -> AgentRun:
-        return self.turn.agent
+    def __post_init__(self) -> None:
+        self.agent = self.turn.agent
 
     @property
     def error(self) -> BaseException | Failure | None:

@@ -12,6 +12,7 @@ from lifecycle.errors import DuplicateMessageError
 from lifecycle.services.tools import parse_arguments
 from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
+from lifecycle.vocabulary.values import FrozenDict
 
 from ..runs import StepRun, ToolCallRun
 from ..walk import Drive, walk
@@ -31,6 +32,7 @@ class Pool:
         self._waiting = deque(calls)
         self._started: deque[ToolCallRun] = deque()
         """Started and without a result, in model order."""
+        self._parsed: tuple[ToolCallBlock, FrozenDict | str] | None = None
         self._exclusive = True
         """The call that starts next, or started last, runs alone."""
         self._running = 0
@@ -69,11 +71,13 @@ class Pool:
     def _parallel(self, call: ToolCallBlock) -> bool:
         """Whether a call may overlap with others; asked anew right before each start (TLS-06)."""
         tools = self._step.tools
-        return (
-            tools is not None
-            and self._visible(call.name)
-            and tools.parallel(call.name, parse_arguments(call.arguments))
-        )
+        return tools is not None and self._visible(call.name) and tools.parallel(call.name, self._arguments(call))
+
+    def _arguments(self, call: ToolCallBlock) -> FrozenDict | str:
+        """The arguments of the next call, parsed once: it may be classified many times before it starts."""
+        if self._parsed is None or self._parsed[0] is not call:
+            self._parsed = call, parse_arguments(call.arguments)
+        return self._parsed[1]
 
     def _visible(self, name: str) -> bool:
         step = self._step
@@ -103,9 +107,7 @@ class Pool:
         step, block = self._step, self._waiting[0]
         agent, tools = step.agent, step.tools
         tool = tools.get(block.name) if tools is not None and self._visible(block.name) else None
-        call = ToolCallRun(
-            step, block, parse_arguments(block.arguments), tool, agent.call_program.table.initial, step.signal
-        )
+        call = ToolCallRun(step, block, self._arguments(block), tool, agent.call_program.table.initial, step.signal)
         call.drive = Drive(walk(agent.call_program, call))
         call.record = agent.session.append(
             ToolCallEvent(
