@@ -27,10 +27,9 @@ from lifecycle.vocabulary.requests import ModelSelection
 from .feed import EventStream, Feeds
 from .inbox import PendingInbox
 from .options import AgentOptions
-from .performers.agent import AGENT
-from .performers.call import CALL
+from .programs import programs
 from .runs import AgentRun
-from .walk import Drive, Program, perform_now, walk
+from .walk import Drive, perform_now, walk
 
 log = logging.getLogger("lifecycle")
 
@@ -68,10 +67,11 @@ class Agent:
         models = Models(model, route)
         if options.effort is not None and models.selection.effort is None:
             models.selection = models.selection.model_copy(update={"effort": options.effort})
+        program, call_program = programs(options.lifecycle, options.performers)
         self._run = AgentRun(
             handle=self,
-            program=_programs()[0],
-            call_program=_programs()[1],
+            program=program,
+            call_program=call_program,
             session=session or Session.memory(),
             hooks=hooks or Hooks(),
             models=models,
@@ -382,16 +382,3 @@ class Agent:
         """
         replay = () if since is None else self._run.session.events[since:]
         return EventStream(self._run.feeds, until, replay)
-
-
-_compiled: list[Program] = []
-
-
-def _programs() -> list[Program]:
-    """The programs of Agent and ToolCall, compiled once."""
-    if not _compiled:
-        from .performers import admission, stream, tooling
-
-        _ = admission, stream, tooling  # they register the rest of the step's performers
-        _compiled.extend((AGENT.program(), CALL.program()))
-    return _compiled

@@ -6,9 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from lifecycle.definition.machine import Lifecycle
 from lifecycle.services.points import AgentHandle, CallPayload
 from lifecycle.services.prompt import Prompt, Section
 from lifecycle.vocabulary.values import EMPTY, FrozenDict
+
+from .program import Perform
 
 
 class Approver(Protocol):
@@ -36,6 +39,9 @@ class AgentOptions:
         tool_order: Tool names in the order in which the model sees them, with `*` for the rest; None sorts by name.
         approve: Who answers a call that a hook asks about.
         max_pauses: How many steps in a row may end because the provider paused.
+        lifecycle: A lifecycle derived from Agent, Turn, Step or ToolCall of the newest revision, in its place.
+        performers: The performers of the effects that it adds, by their keys: functions of the run that return, for
+            the last effect of a phase, the event that follows. Serial hook points are dispatched without one.
     """
 
     system: str | Prompt | Iterable[Section] | None = None
@@ -47,3 +53,5 @@ class AgentOptions:
     tool_order: Sequence[str] | None = None
     approve: Approver | None = None
     max_pauses: int = 8
+    lifecycle: type[Lifecycle] | None = None
+    performers: Mapping[str, Perform] = EMPTY

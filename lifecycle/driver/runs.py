@@ -36,7 +36,8 @@ from .feed import Feeds
 if TYPE_CHECKING:
     from .options import AgentOptions
     from .performers.tooling import Pool
-    from .walk import Drive, Program
+    from .program import Program
+    from .walk import Drive
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +114,7 @@ class TurnRun:
 
     agent: AgentRun
     number: int
-    phase: str
+    phase: str = ""
     signal: CancelSignal = field(default_factory=CancelSignal)
     error: BaseException | Failure | None = None
     step: StepRun | None = None
@@ -162,11 +163,11 @@ class StepRun:
     turn: TurnRun
     agent: AgentRun = field(init=False)
     number: int
-    phase: str
     signal: CancelSignal
     batch: tuple[UserMessage, ...]
     owed: bool
     """The step before owes this one, whatever is entered (PRE-09)."""
+    phase: str = ""
     selection: ModelSelection | None = None
     published: ModelSelection | None = None
     """`agent.step`: from the choice of the model to the end of the step (STB-05, STB-07)."""

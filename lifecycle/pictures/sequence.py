@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from lifecycle.definition.effects import Effect
+from lifecycle.definition.family import family
 from lifecycle.definition.machine import ABORT, FAULT, Arrow, Lifecycle
 
 from .blocks import Alt, Block, Branch, Loop, Par, Say, effects_of, simplified
@@ -38,22 +39,6 @@ def _regular(arrow: Arrow) -> bool:
 
 
 REGULAR = Lens(_regular, lambda effect: True)
-
-
-def family(lifecycle: type[Lifecycle]) -> Iterator[type[Lifecycle]]:
-    """A lifecycle and all that its phases run and pool, outermost first, each once."""
-    seen: dict[type[Lifecycle], None] = {}
-
-    def visit(one: type[Lifecycle]) -> None:
-        if one not in seen:
-            seen[one] = None
-            for phase in one.spec.phases.values():
-                for other in (phase.runs, phase.pool):
-                    if other is not None:
-                        visit(other)
-
-    visit(lifecycle)
-    yield from seen
 
 
 def _innermost(lifecycle: type[Lifecycle]) -> type[Lifecycle]:

@@ -16,12 +16,13 @@ import pytest
 
 from lifecycle.definition.agent import IDLE
 from lifecycle.definition.effects import Effect, Message
+from lifecycle.definition.family import family
 from lifecycle.definition.machine import ABORT, FAULT, Arrow, Lifecycle, fire, phase_of
 from lifecycle.definition.revisions import NEWEST, REVISIONS, r001, r2026_08
 from lifecycle.definition.table import Row, table_of
 from lifecycle.errors import IllegalTransitionError
 from lifecycle.pictures.blocks import effects_of
-from lifecycle.pictures.sequence import VIEWS, family, left_out, sequence
+from lifecycle.pictures.sequence import VIEWS, left_out, sequence
 
 DATA = Path(__file__).parent / "data"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "seeds"

@@ -8,8 +8,8 @@ from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.events import InboxTarget
 from lifecycle.vocabulary.messages import UserMessage
 
+from ..program import Performers
 from ..runs import AgentRun
-from ..walk import Performers
 from .turn import TURN, begin_turn
 
 AGENT: Performers[AgentRun] = Performers(Agent)

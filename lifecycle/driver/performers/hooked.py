@@ -8,7 +8,7 @@ from typing import Any
 from lifecycle.definition.effects import Kind, Message
 from lifecycle.services.points import StepPayload
 
-from ..walk import Perform
+from ..program import Perform
 
 
 def serial(point: str, payload: Callable[[Any], Any]) -> Perform:

@@ -12,8 +12,8 @@ from lifecycle.vocabulary.failures import BLOCKED
 from lifecycle.vocabulary.messages import UserMessage
 from lifecycle.vocabulary.requests import ModelSelection
 
+from ..program import Performers
 from ..runs import StepRun
-from ..walk import Performers
 from .hooked import hooked, serial
 
 STEP: Performers[StepRun] = Performers(Step)

@@ -7,8 +7,8 @@ from lifecycle.services.points import ClaimedPayload, ErrorPayload, TurnPayload
 from lifecycle.vocabulary.events import TurnEnd, TurnStart
 from lifecycle.vocabulary.failures import Aborted, Errored, Failure, TurnEndReason, failure_of
 
+from ..program import Performers
 from ..runs import AgentRun, StepRun, TurnRun
-from ..walk import Performers
 from .hooked import hooked, serial
 from .proposal import STEP
 
@@ -18,14 +18,14 @@ TURN.otherwise(hooked)
 
 def begin_turn(agent: AgentRun) -> TurnRun:
     """The next turn; its signal is a new one (TRN-12)."""
-    turn = TurnRun(agent, agent.session.last_turn + 1, Turn.spec.initial)
+    turn = TurnRun(agent, agent.session.last_turn + 1)
     agent.turn, agent.signal = turn, turn.signal
     return turn
 
 
 def begin_step(turn: TurnRun) -> StepRun:
     """The next proposed step, with what was claimed for it."""
-    step = StepRun(turn, turn.steps + 1, STEP.lifecycle.spec.initial, turn.signal, turn.claimed, turn.owed)
+    step = StepRun(turn, turn.steps + 1, turn.signal, turn.claimed, turn.owed)
     turn.step, turn.claimed = step, ()
     turn.proposals += 1
     return step
