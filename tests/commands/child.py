@@ -52,7 +52,7 @@ class Child:
                 stdout=stdout,
                 stderr=stderr,
                 cwd=cwd,
-                env={**os.environ, **(env or {})},
+                env=_environment(env),
             )
         finally:
             signal.signal(signal.SIGINT, before)
@@ -130,7 +130,7 @@ def run(
         capture_output=True,
         timeout=BOUND,
         cwd=cwd,
-        env={**os.environ, **(env or {})},
+        env=_environment(env),
         check=False,
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -145,6 +145,11 @@ def here(*args: object) -> Ended:
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
     return Ended(code, out.getvalue(), err.getvalue())
+
+
+def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
+    """Ours, without what would hide mistakes: buffers are as people have them."""
+    return {**{name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}, **(more or {})}
 
 
 def in_namespace(script: str, *args: str | os.PathLike[str]) -> Sequence[str | os.PathLike[str]]:

@@ -65,10 +65,8 @@ def test_with_json_the_lines_stay_json_and_tell_the_end(store: Path, workspace: 
     lines = [json.loads(line) for line in ended.out.splitlines()]
     assert lines[-1] == {"domain": "live", "name": "agent/status", "status": "idle"}
     assert lines[-2]["data"]["reason"] == {"kind": "aborted", "reason": {"kind": "user"}}
-    assert ended.err.splitlines()[-2:] == [
-        "Cancelling the turn; once more ends the process.",
-        "The turn was cancelled by the user.",
-    ]
+    said = "Cancelling the turn; once more ends the process.\nThe turn was cancelled by the user.\n"
+    assert said in ended.err
 
 
 def test_ctrl_c_twice_ends_the_process_though_a_tool_hangs_in_its_thread(store: Path, workspace: Path) -> None:
@@ -145,5 +143,7 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(store: Path, workspace: 
         child.notes("hanging")
         child.send(signal.SIGHUP)
         child.send(signal.SIGTERM)
+        ended = child.end()
 
-        assert child.end().code == 143
+    assert ended.code == 143
+    assert "The turn was cancelled" in ended.err  # by the first signal that was heard, not ended by the second one
