@@ -8,7 +8,7 @@ from typing import cast
 
 from lifecycle.errors import DefinitionError
 
-from .machine import Lifecycle
+from .machine import Lifecycle, Phase
 
 
 def family(lifecycle: type[Lifecycle]) -> Iterator[type[Lifecycle]]:
@@ -55,7 +55,11 @@ def _within(whole: type[Lifecycle], part: type[Lifecycle]) -> type[Lifecycle] | 
         for option, inner in (("runs", phase.runs), ("pool", phase.pool)):
             placed = None if inner is None else _within(inner, part)
             if placed is not None:
-                changed = {name: phase.but(**{option: placed}), "__doc__": whole.__doc__, "__module__": part.__module__}
-                made = new_class(whole.__name__, (whole,), {}, lambda body: body.update(changed))
-                return cast("type[Lifecycle]", made)
+                return _changed(whole, part.__module__, {name: phase.but(**{option: placed})})
     return None
+
+
+def _changed(whole: type[Lifecycle], module: str, phases: dict[str, Phase]) -> type[Lifecycle]:
+    """A lifecycle of the same name, derived from `whole`, with some of its phases changed."""
+    body = {**phases, "__doc__": whole.__doc__, "__module__": module}
+    return cast("type[Lifecycle]", new_class(whole.__name__, (whole,), {}, lambda namespace: namespace.update(body)))
