@@ -48,7 +48,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("prompt", help="what the agent is to do; - reads it from standard input")
     provider = parser.add_argument_group("provider")
     provider.add_argument("--base-url", metavar="URL", help="where the API stands, such as http://127.0.0.1:8080/v1")
-    provider.add_argument("--model", metavar="NAME", help="which model to ask for")
+    provider.add_argument("--model", metavar="NAME", help="which model to ask for; with --local, a GGUF file")
     provider.add_argument("--wire", metavar="NAME", help=f"what the API speaks (default: {_DEFAULT_WIRE})")
     provider.add_argument("--local", action="store_true", help="run a small model on this machine (the `local` extra)")
     provider.add_argument("--max-tokens", metavar="N", type=_positive, help="the token ceiling of each request")
