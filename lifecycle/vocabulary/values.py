@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationInfo, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
@@ -151,7 +151,15 @@ class _Frozen:
     by: Callable[[object], JsonValue]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.by)
+        return core_schema.with_info_plain_validator_function(self._read)
+
+    def _read(self, value: object, info: ValidationInfo) -> JsonValue:
+        try:
+            return self.by(value)
+        except NotJsonError as wrong:  # say whose field it is: an event is refused where it is made (LOG-02)
+            owner = (info.config or {}).get("title", "")
+            where = ".".join(part for part in (owner, info.field_name) if part)
+            raise NotJsonError(where or wrong.where, wrong.path, wrong.reason) from None
 
 
 Json = Annotated[Any, _Frozen(freeze), WithJsonSchema({})]
