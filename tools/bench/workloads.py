@@ -98,7 +98,7 @@ async def w1(effort: Effort, tell: Tell) -> list[Row]:
             spent.setdefault(one.name, []).append((stamps[-1] - stamps[0]) / effort.turns)
     for name, growths in grown.items():
         to_f1 = median(own / other for own, other in zip(spent[name], spent[F1], strict=True))
-        workload = f"W1 continued, {effort.turns} turns"
+        workload = f"W1 continued, {effort.turns:,} turns"
         rows.append(Row(workload, "turn", name, median(spent[name]) * 1e6, None, to_f1, median(growths)))
     return rows
 
