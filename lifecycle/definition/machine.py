@@ -16,9 +16,8 @@ This module is the only contact with the library; `tests/definition/test_machine
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
@@ -31,15 +30,14 @@ from statemachine.transition_list import TransitionList
 
 from lifecycle.errors import DefinitionError, IllegalTransitionError
 
+from .checks import ABORT as ABORT
+from .checks import FAULT as FAULT
+from .checks import check
 from .effects import Effect, Note
 from .formats import drawing
+from .guards import atoms
 
 Lane: TypeAlias = Literal["start", "body", "commit"]
-
-ABORT = "abort"
-"""The event of a cancelled run."""
-FAULT = "fault"
-"""The event of a run in which something raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +68,12 @@ class Arrow(Transition):
         drawn: bool = True,
         internal: bool = False,
     ) -> None:
-        for guard in (cond, unless):
-            if guard is not None and not isinstance(cast(object, guard), str):
-                raise DefinitionError(f"an arrow's guard is an expression over facts, such as 'ready', not {guard!r}")
+        self._guards = {"cond": cond, "unless": unless}
+        mistaken = [guard for guard in (cond, unless) if guard is not None and not isinstance(cast(object, guard), str)]
+        self.mistaken: object = next(iter(mistaken), None)
+        """What was given for a guard and is none. Who wrote it is known once the class is made."""
+        if mistaken:
+            cond, unless = None, None
         super().__init__(source, target, cond=cond, unless=unless, internal=internal)
         self.emits = tuple(emits)
         self.when, self.fold, self.drawn = when, fold, drawn
@@ -80,7 +81,6 @@ class Arrow(Transition):
         terms += [] if unless is None else [f"not ({replace_operators(unless)})"]
         self.guard = terms[0] if len(terms) == 1 else " and ".join(f"({term})" for term in terms)
         """The guard as one boolean expression; empty when the arrow is always open."""
-        self._guards = {"cond": cond, "unless": unless}
 
     def between(self, source: State, target: State) -> Arrow:
         """The same arrow between other phases."""
@@ -248,19 +248,21 @@ class Spec:
     @property
     def atoms(self) -> frozenset[str]:
         """Every fact that a guard reads."""
-        return frozenset(atom for arrows in self.declared.values() for arrow in arrows for atom in _atoms(arrow.guard))
+        return frozenset(atom for arrows in self.declared.values() for arrow in arrows for atom in atoms(arrow.guard))
 
 
-def _atoms(guard: str) -> Iterator[str]:
-    if guard:
-        for node in ast.walk(ast.parse(guard, mode="eval")):
-            if isinstance(node, ast.Name):
-                yield node.id
-
-
-_RESERVED = frozenset(dir(StateMachine)) | {"spec", "facts", "model", "states", "listeners", "start_value"}
+_RESERVED = (
+    frozenset(dir(StateMachine))
+    | {"spec", "facts", "model", "states", "listeners", "start_value", "initial_state", "final_states"}
+    | {"history_values", "state_field", "start_configuration_values"}
+    | {"prepare_event", "on_enter_state", "on_exit_state", "on_invoke_state"}
+    | {"before_transition", "on_transition", "after_transition"}
+)
+"""Names that the library's classes and machines have, or look for."""
 _HARMLESS = frozenset({"send", "name"})
-"""Names that the library's class has, proven harmless as events."""
+"""Those that are proven harmless as phases and events."""
+_CALLED = ("before_", "on_", "after_", "on_enter_", "on_exit_", "on_invoke_")
+"""What the library puts before the name of an event or a phase to find a function that it calls."""
 
 
 class LifecycleMeta(StateMachineMetaclass):
@@ -281,10 +283,7 @@ class LifecycleMeta(StateMachineMetaclass):
         written = {key: value for key, value in body.items() if isinstance(value, Phase)}
         phases.update(written)
         declared.update({key: value for key, value in body.items() if isinstance(value, Arrows)})
-        for key in (*written, *declared):
-            if key in _RESERVED - _HARMLESS or (key in phases and key in declared):
-                other = "both a phase and an event" if key in phases and key in declared else "a name of the library's"
-                raise DefinitionError(f"{name}.{key}: {key!r} is {other}; choose another")
+        _check_names(name, phases, declared, body)
 
         own = {key: phase.but() for key, phase in phases.items()}
         local = _Localiser(name, bases, phases, own)
@@ -292,7 +291,9 @@ class LifecycleMeta(StateMachineMetaclass):
         events = {event: local.arrows(arrows) for event, arrows in declared.items()}
         facts = body.get("facts") or next((base.facts for base in bases if isinstance(base, LifecycleMeta)), NoFacts)
         spec = Spec(name, (body.get("__doc__") or "").strip(), facts, MappingProxyType(own), MappingProxyType(declared))
-        _check(spec, events)
+        check(spec, events)
+        for atom in sorted(spec.atoms & _RESERVED):
+            raise DefinitionError(f"{name}: the fact {atom!r} has a name of the library's; choose another")
 
         readers = {atom: _reader(atom) for atom in spec.atoms}
         made = {**body, **own, **events, **readers, "facts": facts, "spec": spec}
@@ -317,6 +318,20 @@ class LifecycleMeta(StateMachineMetaclass):
         return draw(cls) if draw is not None else super().__format__(spec)
 
 
+def _check_names(
+    name: str, phases: Mapping[str, Phase], events: Mapping[str, Arrows], body: Mapping[str, object]
+) -> None:
+    called = {prefix + key for prefix in _CALLED for key in (*phases, *events)}
+    for key in (*phases, *events):
+        if key in phases and key in events:
+            raise DefinitionError(f"{name}.{key}: {key!r} is both a phase and an event; choose another name for one")
+        if key in _RESERVED - _HARMLESS or key in called:
+            raise DefinitionError(f"{name}.{key}: {key!r} is a name of the library's; choose another")
+        if key in body and not isinstance(body[key], (Phase, Arrows)):
+            what = "phase" if key in phases else "event"
+            raise DefinitionError(f"{name}.{key}: the {what} {key!r} is replaced by {body[key]!r}, which is none")
+
+
 class _Localiser:
     """Turns declared arrows, which may start or end in a parent's phases, into arrows between a lifecycle's own."""
 
@@ -328,6 +343,8 @@ class _Localiser:
         self._family = {ancestor for base in bases for ancestor in base.__mro__}
 
     def phase(self, phase: Phase, event: str) -> Phase:
+        if not isinstance(cast(object, phase), Phase):
+            raise DefinitionError(f"{self._name}.{event}: leads from or to {phase!r}, which is no phase")
         key = self._ids.get(id(phase))
         if key is None and phase.owner in self._family:
             key = phase.id
@@ -360,57 +377,11 @@ class _Localiser:
         return Arrows(made)
 
 
-def _check(spec: Spec, events: Mapping[str, Arrows]) -> None:
-    if not spec.phases:
-        return
-    if not is_dataclass(spec.facts):
-        raise DefinitionError(f"{spec.name}: facts must be a frozen dataclass, not {spec.facts!r}")
-    known = {field.name for field in fields(spec.facts)}
-    for event, arrows in events.items():
-        _check_guards(spec.name, event, arrows, known, spec.facts.__name__)
-    for atom in sorted(spec.atoms & {*spec.phases, *events}):
-        raise DefinitionError(f"{spec.name}: the fact {atom!r} has the name of a phase or an event; rename one of them")
-    for event in (ABORT, FAULT):
-        if event in events:
-            covered = {id(arrow.source) for arrow in events[event]}
-            for name, phase in spec.phases.items():
-                if not phase.final and id(phase) not in covered:
-                    raise DefinitionError(f"{spec.name}.{name}: say what follows {event!r}, such as ANYWHERE.to(...)")
-    for name, phase in spec.phases.items():
-        if phase.runs is not None:
-            _check_then(spec, name, phase, phase.runs, events)
-
-
-def _check_guards(name: str, event: str, arrows: Arrows, known: set[str], facts: str) -> None:
-    bare: set[int] = set()
-    for arrow in arrows:
-        try:
-            atoms = set(_atoms(arrow.guard))
-        except SyntaxError as wrong:
-            raise DefinitionError(f"{name}.{event}: the guard {arrow.guard!r} is no expression: {wrong.msg}") from wrong
-        for atom in sorted(atoms - known):
-            legal = ", ".join(sorted(known)) or "none"
-            raise DefinitionError(f"{name}.{event}: the guard reads {atom!r}, which is no field of {facts} ({legal})")
-        if id(arrow.source) in bare:
-            raise DefinitionError(f"{name}.{event}: an arrow without a guard must be the last one from its phase")
-        if not arrow.guard:
-            bare.add(id(arrow.source))
-
-
-def _check_then(spec: Spec, name: str, phase: Phase, runs: type[Lifecycle], events: Mapping[str, Arrows]) -> None:
-    endings = runs.spec.endings
-    for ending in sorted(endings ^ set(phase.then)):
-        hint = "say in `then` what follows" if ending in endings else "`then` names what never ends it:"
-        raise DefinitionError(f"{spec.name}.{name}: {hint} {runs.__name__}.{ending}")
-    for event in sorted(set(phase.then.values()) - set(events)):
-        raise DefinitionError(f"{spec.name}.{name}: `then` leads to {event!r}, which is no event of {spec.name}")
-
-
 def _reader(atom: str) -> Any:
     """A guard for the library: reads one fact from the facts sent with the event."""
 
-    def read(self: Any, facts: Any) -> bool:
-        return bool(getattr(facts, atom))
+    def read(self: Any, facts: Any) -> Any:
+        return getattr(facts, atom)
 
     read.__name__ = atom
     read.__qualname__ = f"facts.{atom}"
@@ -436,7 +407,7 @@ def fire(machine: Lifecycle, event: str, facts: Any = None) -> Arrow:
     """
     here = phase_of(machine)
     try:
-        taken = machine.send(event, facts=facts if facts is not None else NoFacts())
+        taken = StateMachine.send(machine, event, facts=facts if facts is not None else NoFacts())
     except TransitionNotAllowed as refused:
         legal = dict.fromkeys(str(name) for arrow in type(machine).spec.phases[here].arrows for name in arrow.events)
         raise IllegalTransitionError(type(machine).__name__, here, event, legal) from refused

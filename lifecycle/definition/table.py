@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from lifecycle.errors import DefinitionError, IllegalTransitionError
+from lifecycle.errors import IllegalTransitionError
 
 from .effects import Effect
+from .guards import Guard, compile_guard
 from .machine import Arrow, Lifecycle, Phase
-
-Guard = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,45 +77,3 @@ def table_of(lifecycle: type[Lifecycle]) -> Table:
         for phase, events in rows.items()
     }
     return Table(spec.name, spec.initial, spec.final, spec.phases, MappingProxyType(frozen))
-
-
-_PARTS = (
-    ast.Expression,
-    ast.BoolOp,
-    ast.And,
-    ast.Or,
-    ast.UnaryOp,
-    ast.Not,
-    ast.Name,
-    ast.Load,
-    ast.Compare,
-    ast.Constant,
-    ast.Eq,
-    ast.NotEq,
-    ast.Lt,
-    ast.LtE,
-    ast.Gt,
-    ast.GtE,
-)
-
-
-class _OnFacts(ast.NodeTransformer):
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.copy_location(ast.Attribute(ast.Name("facts", ast.Load()), node.id, ast.Load()), node)
-
-
-def compile_guard(guard: str) -> Guard:
-    """A function of the facts from a guard's expression.
-
-    Raises:
-        DefinitionError: if the expression holds more than names, constants, comparisons, and, or, not.
-    """
-    tree = ast.parse(guard, mode="eval")
-    for node in ast.walk(tree):
-        if not isinstance(node, _PARTS):
-            raise DefinitionError(f"the guard {guard!r} holds a {type(node).__name__}; facts and comparisons only")
-    body = _OnFacts().visit(tree).body
-    arguments = ast.arguments(posonlyargs=[], args=[ast.arg("facts")], kwonlyargs=[], kw_defaults=[], defaults=[])
-    source = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, body)))
-    made: Guard = eval(compile(source, f"<guard {guard}>", "eval"), {"__builtins__": {}})
-    return made
