@@ -136,42 +136,46 @@ class Agent:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> bool | None:
-        run = self._run
-        suppressed, late = None, None
+        run, suppressed = self._run, None
+        cancelled = error if isinstance(error, anyio.get_cancelled_exc_class()) else None
         try:
-            with anyio.CancelScope(shield=True):
-                late = await self._dispose()
+            cancelled = await self._dispose(cancelled)
         finally:
             try:
-                if self._stack is not None:
-                    outside = late or error
-                    if not isinstance(outside, anyio.get_cancelled_exc_class()):
-                        outside = None  # everything has settled: let it pass as it is, in no group
+                if self._stack is not None:  # whatever else is raised passes as it is, in no group: all has settled
                     suppressed = await self._stack.__aexit__(
-                        type(outside) if outside else None, outside, outside.__traceback__ if outside else None
+                        type(cancelled) if cancelled else None,
+                        cancelled,
+                        cancelled.__traceback__ if cancelled else None,
                     )
             finally:
                 run.tasks = None
                 with anyio.CancelScope(shield=True):
                     await run.session.close()
-        if late is not None and not suppressed:
-            raise late
+        if cancelled is not None and cancelled is not error and not suppressed:
+            raise cancelled
         return suppressed
 
-    async def _dispose(self) -> BaseException | None:
-        """Settle and fall silent. Returns the cancellation that came meanwhile: asyncio's own heeds no shield."""
-        run, late = self._run, None
+    async def _dispose(self, cancelled: BaseException | None) -> BaseException | None:
+        """Settle and fall silent. `cancelled` is what the context is left with; returns that, or what came meanwhile.
+
+        A cancellation reaches hooks too, also in tasks of a group that it does not reach by itself. Then it waits.
+        """
+        run = self._run
         run.leaving = True
         self.cancel(DISPOSED_CANCEL, keep_inbox=True)
         while not self._resting:
+            if cancelled is not None:
+                run.interrupt()
             try:
-                await self.when_idle()
-            except anyio.get_cancelled_exc_class() as cancelled:
-                late = cancelled
+                with anyio.CancelScope(shield=cancelled is not None):  # asyncio's own cancel heeds none, hence the loop
+                    await self.when_idle()
+            except anyio.get_cancelled_exc_class() as late:
+                cancelled = late
         perform_now(run.program, run, "dispose")
         run.feeds.close()
         self._unlisten()
-        return late
+        return cancelled
 
     # -- input ---------------------------------------------------------------------------------------------------
 
@@ -304,7 +308,8 @@ class Agent:
 
     async def _act(self, drive: Drive) -> None:
         try:
-            await drive.run()
+            with self._run.work():
+                await drive.run()
         finally:
             self._end_activity()
         self._pass_on()

@@ -5,7 +5,8 @@ Control state is the phase alone. Everything else here is data that effects hand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,6 +72,8 @@ class AgentRun:
     """The context is being left, or the host has cancelled the tasks that the agent works in."""
     taking: bool = False
     """An arrow is being taken from outside the walk; who listens to its effects may ask for another one."""
+    scopes: set[anyio.CancelScope] = field(default_factory=lambda: set())
+    """Around everything that is done in a task of its own."""
     escaped: BaseException | None = None
     """What a listener raised that is no Exception, until somebody passes it on."""
 
@@ -91,6 +94,21 @@ class AgentRun:
     def facts(self) -> AgentFacts:
         turn = self.turn
         return AgentFacts(self.session.inbox.pending, turn is not None and turn.go_on, self.keeping, self.disposing)
+
+    @contextmanager
+    def work(self) -> Generator[None]:
+        """What a task of its own does, it does within this; `interrupt` cancels it."""
+        with anyio.CancelScope() as scope:
+            self.scopes.add(scope)
+            try:
+                yield
+            finally:
+                self.scopes.discard(scope)
+
+    def interrupt(self) -> None:
+        """The host is cancelled where the agent is used, but perhaps not where its tasks are."""
+        for scope in self.scopes:
+            scope.cancel()
 
     def stop(self, error: BaseException) -> None:
         """The host cancels the task that works here, or ends the process: the agent is disposed of (CAN-06)."""

@@ -135,7 +135,8 @@ class Pool:
 
     async def _run_body(self, call: ToolCallRun) -> None:
         try:
-            await self._drive_to(call, "commit")
+            with self._step.agent.work():
+                await self._drive_to(call, "commit")
         except Exception as error:  # not the tool's: those are results
             self._fault = self._fault or error
         finally:
