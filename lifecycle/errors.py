@@ -19,6 +19,7 @@
     │   ├── SessionLockedError      another writer holds the session
     │   ├── SessionHasChildrenError other sessions were forked from the one to delete
     │   ├── SessionFormatError      what was read is not a session of ours, or not whole
+    │   ├── LogFormatError          what was read from a file is no log, or not whole; it names the line
     │   ├── UnknownEventError       a required event of a type that nobody declared
     │   ├── ForkError               the boundary of a fork lies inside an open turn
     │   └── StoreError              the store itself failed (full or read-only disk, ...)
@@ -172,6 +173,14 @@ class SessionHasChildrenError(SessionError):
 
 class SessionFormatError(SessionError):
     """What was read is not a session of ours, or is not whole."""
+
+
+class LogFormatError(SessionFormatError):
+    """What was read as the log `name` is none, or is not whole; `line` is the number of the line, if it is one."""
+
+    def __init__(self, name: str, line: int | None, reason: str) -> None:
+        self.name, self.line, self.reason = name, line, reason
+        super().__init__(f"{name}{'' if line is None else f', line {line}'}: {reason}")
 
 
 class UnknownEventError(SessionFormatError):
