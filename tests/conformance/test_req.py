@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from lifecycle import (
     CancelSignal,
     Enter,
     ModelSelection,
+    PreparedCall,
     PromptAssembly,
     PromptText,
     Reject,
@@ -121,6 +123,21 @@ async def test_req_02_the_default_starts_from_the_selection_and_carries_what_no_
         ]
         assert first.requests[0].config.max_tokens == 100
         assert second.requests[0].config.max_tokens is None
+
+
+async def test_req_02_options_that_an_adapter_filled_in_are_not_carried_either() -> None:
+    class Filling(ScriptedModel):
+        def prepare(self, config: CallConfig, signal: CancelSignal) -> PreparedCall:
+            made = super().prepare(config.model_copy(update={"options": FrozenDict(tier="fast")}), signal)
+            assert isinstance(made, PreparedCall)
+            return dataclasses.replace(made, defaults=("options",))
+
+    async with scene(model=Filling(otherwise=DONE)) as s:
+        defaults = shapes(s)
+        await s.say("one", "two")
+
+        assert [config.options for config in defaults] == [{}, {}]
+        assert s.model.requests[1].config.options == {"tier": "fast"}
 
 
 async def test_req_02_an_explicit_cap_is_carried_to_the_next_provider() -> None:
