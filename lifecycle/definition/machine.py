@@ -251,7 +251,7 @@ class Spec:
         return frozenset(atom for arrows in self.declared.values() for arrow in arrows for atom in atoms(arrow.guard))
 
 
-_RESERVED = (
+RESERVED = (
     frozenset(dir(StateMachine))
     | {"spec", "facts", "model", "states", "listeners", "start_value", "initial_state", "final_states"}
     | {"history_values", "state_field", "start_configuration_values"}
@@ -292,7 +292,7 @@ class LifecycleMeta(StateMachineMetaclass):
         facts = body.get("facts") or next((base.facts for base in bases if isinstance(base, LifecycleMeta)), NoFacts)
         spec = Spec(name, (body.get("__doc__") or "").strip(), facts, MappingProxyType(own), MappingProxyType(declared))
         check(spec, events)
-        for atom in sorted(spec.atoms & _RESERVED):
+        for atom in sorted(spec.atoms & RESERVED):
             raise DefinitionError(f"{name}: the fact {atom!r} has a name of the library's; choose another")
 
         readers = {atom: _reader(atom) for atom in spec.atoms}
@@ -325,7 +325,7 @@ def _check_names(
     for key in (*phases, *events):
         if key in phases and key in events:
             raise DefinitionError(f"{name}.{key}: {key!r} is both a phase and an event; choose another name for one")
-        if key in _RESERVED - _HARMLESS or key in called:
+        if key in RESERVED - _HARMLESS or key in called:
             raise DefinitionError(f"{name}.{key}: {key!r} is a name of the library's; choose another")
         if key in body and not isinstance(body[key], (Phase, Arrows)):
             what = "phase" if key in phases else "event"
