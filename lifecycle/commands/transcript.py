@@ -15,7 +15,7 @@ from lifecycle.services.points import (
     StreamChunk,
     StreamPayload,
 )
-from lifecycle.vocabulary.chunks import Finish, TextDelta, Usage, chunk_from_json
+from lifecycle.vocabulary.chunks import Finish, TextDelta, Usage
 from lifecycle.vocabulary.events import (
     AssistantAttempt,
     AssistantMessageEvent,
@@ -196,8 +196,8 @@ def story_lines(events: Iterable[Event]) -> Iterable[str]:
 
 def _failure_in(stream: TimedStream) -> Failure | None:
     last = stream.rows[-1] if stream.rows else None
-    chunk = chunk_from_json(last.chunk) if isinstance(last, Single) else None
-    return chunk.failure if isinstance(chunk, Finish) else None
+    finish = last.chunk if isinstance(last, Single) else None
+    return finish.failure if isinstance(finish, Finish) else None
 
 
 def told(reason: TurnEndReason) -> str:

@@ -251,6 +251,7 @@ class Session:
         surface: SurfaceOp | None = None,
         sources: Iterable[int] | None = None,
         ignorable: bool = False,
+        proven: bool = False,
     ) -> Event:
         """Append one event and return it.
 
@@ -259,6 +260,8 @@ class Session:
             surface: What a message-bearing event does to the surface; None for all others.
             sources: The seqs of earlier events that this one is made from; a replacement cites all that it replaces.
             ignorable: Whether a reader that does not know the type may skip the event.
+            proven: The caller vouches that it can be written without loss, because all of it was checked where it
+                came in. Where nobody keeps lines it is then not encoded at all.
 
         Raises:
             ReentrantAppendError: from inside an observer or a veto of another append.
@@ -278,7 +281,7 @@ class Session:
         self.surface.check(event)
         if isinstance(data, InboxSpliced):
             self.inbox.check(data)
-        line = _encoded(event)
+        line = "" if proven and self._writer is None else _encoded(event)
         self._appending = event
         try:
             for (veto,) in self._vetoes:

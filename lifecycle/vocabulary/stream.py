@@ -6,43 +6,58 @@ since the chunk before, and may be negative: clocks step back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from pydantic import Field
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from .chunks import Chunk, ReasoningDelta, TextDelta, ToolCallDelta, chunk_from_json, chunk_to_json
-from .values import JsonObject, Value, freeze_object
+from .values import freeze_object
+
+_Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
 
 
-class TextRun(Value, frozen=True):
-    type: Literal["text-chunks", "reasoning-chunks"]
-    index: int
+class TextRun(NamedTuple):
+    """Deltas of one text or reasoning block; `type` is spelled as on the wire."""
+
+    type: str
+    at: int
     dt: tuple[int, ...]
     texts: tuple[str, ...]
 
 
-class CallRun(Value, frozen=True):
-    type: Literal["tool-call-chunks"] = "tool-call-chunks"
-    index: int
+class CallRun(NamedTuple):
+    """Deltas of one tool call, all with the same id and name."""
+
+    at: int
     dt: tuple[int, ...]
+    args: tuple[str, ...]
     id: str | None = None
     name: str | None = None
-    args: tuple[str, ...]
 
 
-class Single(Value, frozen=True):
-    type: Literal["chunk"] = "chunk"
+class Single(NamedTuple):
+    """Any other chunk."""
+
     dt: int
-    chunk: JsonObject
+    chunk: Chunk
 
 
-_Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
-Row: TypeAlias = Annotated[TextRun | CallRun | Single, Field(discriminator="type")]
+Row: TypeAlias = TextRun | CallRun | Single
+
+_RUNS: Mapping[str, Callable[[int, str], TextDelta | ReasoningDelta]] = {
+    "text-chunks": TextDelta,
+    "reasoning-chunks": ReasoningDelta,
+}
+_NAMES = {TextDelta: "text-chunks", ReasoningDelta: "reasoning-chunks"}
 
 
-class TimedStream(Value, frozen=True):
-    """The accepted chunks. `start` is the time of the first one, in epoch milliseconds (0 if there is none)."""
+class TimedStream(NamedTuple):
+    """The accepted chunks. `start` is the time of the first one, in epoch milliseconds (0 if there is none).
+
+    A field of this type takes a stream, or the JSON of one, and is written as JSON.
+    """
 
     start: int = 0
     rows: tuple[Row, ...] = ()
@@ -55,18 +70,86 @@ class TimedStream(Value, frozen=True):
                 time += dt
                 yield chunk, time
 
+    def to_json(self) -> dict[str, Any]:
+        """The stream as JSON."""
+        return {"start": self.start, "rows": [_row_to_json(row) for row in self.rows]}
 
-def _unpack(row: TextRun | CallRun | Single) -> Iterator[tuple[Chunk, int]]:
+    @classmethod
+    def from_json(cls, value: object) -> TimedStream:
+        """The stream that JSON spells; a stream is returned as it is. Raises ValueError if it is none."""
+        if isinstance(value, TimedStream):
+            return value
+        given: dict[str, Any] = dict(freeze_object(value, "stream"))
+        start, rows = given.pop("start", 0), given.pop("rows", ())
+        if given or not _whole(start) or not isinstance(rows, tuple):
+            raise ValueError("a stream holds a whole number `start` and a list `rows`, and nothing else")
+        return cls(start, tuple(_row_from_json(row) for row in cast("tuple[Any, ...]", rows)))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.from_json, serialization=core_schema.plain_serializer_function_ser_schema(cls.to_json)
+        )
+
+
+def _unpack(row: Row) -> Iterator[tuple[Chunk, int]]:
     match row:
         case TextRun():
-            kind = TextDelta if row.type == "text-chunks" else ReasoningDelta
+            delta = _RUNS[row.type]
             for text, dt in zip(row.texts, row.dt, strict=True):
-                yield kind(row.index, text), dt
+                yield delta(row.at, text), dt
         case CallRun():
             for arguments, dt in zip(row.args, row.dt, strict=True):
-                yield ToolCallDelta(row.index, row.id, row.name, arguments), dt
+                yield ToolCallDelta(row.at, row.id, row.name, arguments), dt
         case Single():
-            yield chunk_from_json(row.chunk), row.dt
+            yield row.chunk, row.dt
+
+
+def _row_to_json(row: Row) -> dict[str, Any]:
+    match row:
+        case TextRun():
+            return {"type": row.type, "index": row.at, "dt": row.dt, "texts": row.texts}
+        case CallRun():
+            named = {name: said for name, said in (("id", row.id), ("name", row.name)) if said is not None}
+            return {"type": "tool-call-chunks", "index": row.at, "dt": row.dt, **named, "args": row.args}
+        case Single():
+            return {"type": "chunk", "dt": row.dt, "chunk": chunk_to_json(row.chunk)}
+
+
+def _row_from_json(value: object) -> Row:
+    row = freeze_object(value, "row of a stream")
+    try:
+        kind = row["type"]
+        if kind == "chunk":
+            return Single(_int(row["dt"]), chunk_from_json(row["chunk"]))
+        said = _all(row["args"] if kind == "tool-call-chunks" else row["texts"], str)
+        dt = _all(row["dt"], int)
+        if len(dt) != len(said):
+            raise ValueError(f"{len(said)} deltas have {len(dt)} times")
+        if kind == "tool-call-chunks":
+            return CallRun(_int(row["index"]), dt, said, row.get("id"), row.get("name"))
+        if kind in _RUNS:
+            return TextRun(kind, _int(row["index"]), dt, said)
+    except KeyError as missing:
+        raise ValueError(f"a row of a stream has no {missing}") from None
+    raise ValueError(f"a row of a stream has the unknown type {kind!r}")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _int(value: Any) -> int:
+    if not _whole(value):
+        raise ValueError(f"{value!r} is no whole number")
+    return int(value)
+
+
+def _all(values: Any, kind: type[Any]) -> tuple[Any, ...]:
+    found = cast("tuple[Any, ...]", values) if isinstance(values, tuple) else None
+    if found is None or not all(type(value) is kind for value in found):
+        raise ValueError(f"a row of a stream holds {values!r} where a list of {kind.__name__} belongs")
+    return found
 
 
 def _same_run(head: _Delta | None, chunk: _Delta) -> bool:
@@ -96,7 +179,7 @@ class StreamRecorder:
         self._clock = time
         if chunk.extra is not None or not isinstance(chunk, (TextDelta, ReasoningDelta, ToolCallDelta)):
             self._close()
-            self._rows.append(Single(dt=dt, chunk=freeze_object(chunk_to_json(chunk), "chunk")))
+            self._rows.append(Single(dt, chunk))
             return
         if not _same_run(self._head, chunk):
             self._close()
@@ -110,16 +193,13 @@ class StreamRecorder:
             return
         dt, texts = tuple(self._dt), tuple(self._texts)
         if isinstance(head, ToolCallDelta):
-            self._rows.append(CallRun(index=head.at, dt=dt, id=head.id, name=head.name, args=texts))
+            self._rows.append(CallRun(head.at, dt, texts, head.id, head.name))
         else:
-            named: Literal["text-chunks", "reasoning-chunks"] = (
-                "text-chunks" if isinstance(head, TextDelta) else "reasoning-chunks"
-            )
-            self._rows.append(TextRun(type=named, index=head.at, dt=dt, texts=texts))
+            self._rows.append(TextRun(_NAMES[type(head)], head.at, dt, texts))
         self._head = None
         self._dt, self._texts = [], []
 
     def stream(self) -> TimedStream:
         """What was accepted so far. The recorder goes on where it was."""
         self._close()
-        return TimedStream(start=self._start or 0, rows=tuple(self._rows))
+        return TimedStream(self._start or 0, tuple(self._rows))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 
 from lifecycle.vocabulary.chunks import (
@@ -27,7 +29,7 @@ def test_set_05_the_stream_gives_back_chunks_boundaries_and_times(timed: list[tu
     stream = recorded(timed)
 
     assert list(stream.chunks()) == timed
-    assert TimedStream.model_validate_json(stream.model_dump_json(exclude_none=True)) == stream
+    assert TimedStream.from_json(json.loads(json.dumps(stream.to_json()))) == stream
 
 
 @given(chunks)
@@ -58,7 +60,7 @@ def test_a_run_of_deltas_is_one_row_and_a_stranger_ends_it() -> None:
         ]
     )
 
-    assert [row.type for row in stream.rows] == [
+    assert [row["type"] for row in stream.to_json()["rows"]] == [
         "text-chunks",
         "text-chunks",
         "chunk",

@@ -93,7 +93,7 @@ def spend_no_step(step: StepRun) -> None:
 
 @STEP("step/start")
 def start(step: StepRun) -> None:
-    step.agent.session.append(StepStart(turn=step.turn.number, step=step.number))
+    step.agent.session.append(StepStart(turn=step.turn.number, step=step.number), proven=True)
     step.opened = True
     step.turn.steps = step.number
 
@@ -111,6 +111,6 @@ def end(step: StepRun) -> None:
     if step.opened and not step.closed:
         step.closed = True
         try:
-            step.agent.session.append(StepEnd(turn=step.turn.number, step=step.number))
+            step.agent.session.append(StepEnd(turn=step.turn.number, step=step.number), proven=True)
         finally:
             step.published = None

@@ -204,7 +204,8 @@ def settle_attempt(step: StepRun) -> None:
         return
     attempt.settling = True
     attempt.settlement = step.agent.session.append(
-        AssistantAttempt(turn=step.turn.number, step=step.number, stream=attempt.recorder.stream())
+        AssistantAttempt(turn=step.turn.number, step=step.number, stream=attempt.recorder.stream()),
+        proven=True,  # chunks are mended and frozen when they are accepted
     )
 
 
@@ -230,6 +231,7 @@ def _append_message(
             interrupted=True if finish is FinishKind.ABORTED else None,
         ),
         surface="append",
+        proven=True,  # as above
     )
 
 

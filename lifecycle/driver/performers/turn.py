@@ -36,7 +36,7 @@ TURN.runs(STEP, begin_step)
 
 @TURN("turn/start")
 def start(turn: TurnRun) -> None:
-    turn.agent.session.append(TurnStart(turn=turn.number))
+    turn.agent.session.append(TurnStart(turn=turn.number), proven=True)
 
 
 @TURN("agent/inbox/spliced:claim first")
