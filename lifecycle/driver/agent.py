@@ -29,7 +29,7 @@ from .inbox import PendingInbox
 from .options import AgentOptions
 from .programs import programs
 from .runs import AgentRun
-from .walk import Drive, perform_now, walk
+from .walk import Drive, perform_now
 
 log = logging.getLogger("lifecycle")
 
@@ -296,7 +296,7 @@ class Agent:
             return
         assert run.tasks is not None
         run.woken = False
-        drive = run.drive = Drive(walk(run.program, run))
+        drive = run.drive = Drive(run.program, run)
         try:
             drive.start()
         finally:

@@ -11,13 +11,15 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
 
 from lifecycle.definition.effects import Effect, Kind, Message, Note
-from lifecycle.definition.machine import ABORT, FAULT, Lifecycle
+from lifecycle.definition.machine import ABORT, FAULT, Lane, Lifecycle
 from lifecycle.definition.table import Row, Table, table_of
 from lifecycle.errors import DefinitionError
 from lifecycle.services.signal import CancelSignal
+
+LANES: tuple[Lane, ...] = get_args(Lane)
 
 R = TypeVar("R", bound="Run")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +61,8 @@ class Station:
     name: str
     final: bool
     settles: bool
-    lane: str
+    lane: int
+    """Its place among `LANES`."""
     actions: tuple[Action, ...]
     nested: Program | None
     begin: Callable[[Any], Any] | None
@@ -139,7 +142,7 @@ class Performers(Generic[R]):
             performers, begin = self._runner(phase.runs)
             nested = performers.program(phase.runs, more)
         actions = self._bind(f"{owner}.{name}", phase.does, more)
-        return Station(name, phase.final, phase.settles, phase.lane, actions, nested, begin, phase.then)
+        return Station(name, phase.final, phase.settles, LANES.index(phase.lane), actions, nested, begin, phase.then)
 
     def _runner(self, lifecycle: type[Lifecycle]) -> tuple[Performers[Any], Callable[[Any], Any]]:
         for performers, begin in self._nested:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     from .performers.tooling import Pool
     from .program import Program
     from .walk import Drive
+
+
+# Facts are few and frozen: each valuation is made once.
+_agent_facts, _turn_facts, _step_facts = cache(AgentFacts), cache(TurnFacts), cache(StepFacts)
+_NO_FACTS = NoFacts()
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +99,7 @@ class AgentRun:
 
     def facts(self) -> AgentFacts:
         turn = self.turn
-        return AgentFacts(self.session.inbox.pending, turn is not None and turn.go_on, self.keeping, self.disposing)
+        return _agent_facts(self.session.inbox.pending, turn is not None and turn.go_on, self.keeping, self.disposing)
 
     @contextmanager
     def work(self) -> Generator[None]:
@@ -154,7 +160,7 @@ class TurnRun:
         self.agent.stop(error)
 
     def facts(self) -> TurnFacts:
-        return TurnFacts(self.owed, bool(self.agent.session.inbox.next_step))
+        return _turn_facts(self.owed, bool(self.agent.session.inbox.next_step))
 
 
 @dataclass(slots=True, eq=False)
@@ -223,7 +229,7 @@ class StepRun:
         decision, pool = self.decision, self.pool
         admitted = isinstance(decision, Enter) and (bool(decision.messages) or self.owed)
         unstarted, unsettled = (False, False) if pool is None else (pool.unstarted, pool.unsettled)
-        return StepFacts(admitted, self.retry, unstarted, unsettled)
+        return _step_facts(admitted, self.retry, unstarted, unsettled)
 
 
 @dataclass(slots=True, eq=False)
@@ -253,4 +259,4 @@ class ToolCallRun:
         self.step.stop(error)
 
     def facts(self) -> NoFacts:
-        return NoFacts()
+        return _NO_FACTS

@@ -1,8 +1,8 @@
 """The walk: one control flow that performs any program, and knows no phase by name.
 
-`walk` is a plain generator: it decides, takes arrows and calls performers; those that may suspend it hands to whoever
-drives it. So the same flow runs synchronously up to its first suspension inside `followup()` (INB-09), and from there
-on in the driver's task, without a started coroutine changing hands.
+`walk` is a plain generator: it decides, takes arrows and calls performers, and hands out what is to be awaited. It
+pauses before the first performer that may suspend until its drive is in a task. So the same flow runs synchronously up
+to there inside `followup()` (INB-09), and from there on in the driver's task; a coroutine is awaited where it was made.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from lifecycle.definition.machine import ABORT, FAULT
 from lifecycle.definition.table import Table
 from lifecycle.errors import DefinitionError
 
-from .program import Action, Perform, Program
+from .program import Action, Program
 
 log = logging.getLogger("lifecycle")
 
-Move: TypeAlias = "tuple[Perform, Any, bool]"
-"""A performer that may suspend, the run that it is to be called with, and whether it is left out once cancelled."""
-Flow: TypeAlias = "Generator[Move, str | None, str]"
+Flow: TypeAlias = "Generator[Coroutine[Any, Any, str | None] | None, str | None, str]"
+"""Yields what is to be awaited and gets its result, or None where it pauses."""
 
 
-def walk(program: Program, run: Any) -> Flow:
+def walk(program: Program, run: Any, drive: Drive) -> Flow:
     """Perform `run` from the phase it is in until it ends, or rests in a phase that does nothing.
 
-    Yields the performers that may suspend; whoever drives it calls them and sends their result, or throws what they
-    raised. Returns the event that ended it, or an empty string if it rests.
+    Pauses where the drive may not suspend yet, and before a phase of a lane that the drive may not go into yet.
+    Returns the event that ended it, or an empty string if it rests.
     """
     table, stations = program.table, program.stations
     visited: set[str] = set()
@@ -40,6 +39,8 @@ def walk(program: Program, run: Any) -> Flow:
         here = stations[run.phase]
         if here.final:
             return event
+        while here.lane > drive.lane:
+            yield None
         if here.nested is None and not here.actions:
             return ""
         outcome: str | None = None
@@ -47,7 +48,7 @@ def walk(program: Program, run: Any) -> Flow:
             if here.nested is not None and here.begin is not None:
                 inner = here.begin(run)
                 inner.phase = here.nested.table.initial
-                outcome = here.then[(yield from walk(here.nested, inner))]
+                outcome = here.then[(yield from walk(here.nested, inner, drive))]
                 if program.interruptible and run.signal.fired and not here.settles:
                     outcome, run.error = ABORT, None  # also if it failed first: nobody has been told yet (ERR-04)
             else:
@@ -57,7 +58,13 @@ def walk(program: Program, run: Any) -> Flow:
                     if not action.suspends:
                         outcome = cast("str | None", action.perform(run))
                         continue
-                    outcome = yield action.perform, run, not here.settles
+                    if not drive.live:
+                        yield None
+                    if run.signal.fired and not here.settles:
+                        outcome = ABORT
+                        break
+                    done = action.perform(run)
+                    outcome = (yield done) if isinstance(done, CoroutineType) else cast("str | None", done)
                     if run.signal.fired and not here.settles:
                         outcome = ABORT
                         break
@@ -77,13 +84,14 @@ def walk(program: Program, run: Any) -> Flow:
             run.phase = row.target
             try:
                 if event in (ABORT, FAULT):
-                    yield from _emit_all(program.emits[row], run)
+                    yield from _emit_all(program.emits[row], run, drive)
                 else:
                     for action in program.emits[row]:
-                        if action.suspends:
-                            yield action.perform, run, False
-                        else:
-                            action.perform(run)
+                        if action.suspends and not drive.live:
+                            yield None
+                        done = action.perform(run)
+                        if isinstance(done, CoroutineType):
+                            yield done
                 break
             except GeneratorExit:
                 raise
@@ -95,14 +103,15 @@ def walk(program: Program, run: Any) -> Flow:
         fresh = not row.again
 
 
-def _emit_all(actions: Iterable[Action], run: Any) -> Flow:
+def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
     """Perform what an aborted or failed phase still owes: all of it, even if a part raises (END-03)."""
     for action in actions:
         try:
-            if action.suspends:
-                yield action.perform, run, False
-            else:
-                action.perform(run)
+            if action.suspends and not drive.live:
+                yield None
+            done = action.perform(run)
+            if isinstance(done, CoroutineType):
+                yield done
         except Exception as error:
             if run.error is None and not run.signal.fired:
                 run.error = error
@@ -136,51 +145,50 @@ def _only_event(table: Table, phase: str) -> str:
 class Drive:
     """Drives one flow: plainly as far as it goes without suspending, then in a task."""
 
-    __slots__ = ("_flow", "_move", "_started", "ended")
+    __slots__ = ("_flow", "_pending", "ended", "lane", "live")
 
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
-        self._move: Move | None = None
-        self._started = False
+    def __init__(self, program: Program, run: Any) -> None:
+        self._flow = walk(program, run, self)
+        self._pending: Coroutine[Any, Any, str | None] | None = None
+        self.live = False
+        """It is in a task and may suspend."""
+        self.lane = 0
+        """The last lane that it may go into."""
         self.ended: str | None = None
         """The event that ended it; an empty string if it rests; None while it runs."""
 
     def start(self) -> None:
         """Perform what can be performed without suspending."""
-        self._started = True
         self._resume(self._flow.send, None)
 
-    def _resume(self, step: Callable[[Any], Move], value: object) -> None:
+    def _resume(self, step: Callable[[Any], Coroutine[Any, Any, str | None] | None], value: object) -> None:
         try:
-            self._move = step(value)
+            self._pending = step(value)
         except StopIteration as end:
-            self._move, self.ended = None, end.value
+            self._pending, self.ended = None, end.value
 
-    async def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Perform the rest, or up to a suspension at which `until` holds.
+    async def run(self, lane: int = 0) -> None:
+        """Perform on, up to the end of `lane`.
 
         A cancellation from outside is `cancel(disposed)`: what is owed is still performed, shielded, and then the
         cancellation goes on its way.
         """
-        if not self._started:
-            self.start()
-        outside = await self._perform(until)
+        if self.ended is not None:
+            return
+        self.live, self.lane = True, lane
+        self._resume(self._flow.send, None)
+        outside = await self._await_pending()
         if outside is not None:
             with anyio.CancelScope(shield=True):
-                await self._perform(until)
+                await self._await_pending()
             raise outside
 
-    async def _perform(self, until: Callable[[], bool] | None) -> BaseException | None:
-        """Perform on; returns early, with what came, if it comes from outside."""
-        while self._move is not None and not (until is not None and until()):
-            perform, run, cancellable = self._move
-            if cancellable and run.signal.fired:  # asked here: the task may have begun long after the last move
-                self._resume(self._flow.send, None)
-                continue
+    async def _await_pending(self) -> BaseException | None:
+        """Await what the flow hands out until it pauses or ends; returns early, with what came, if from outside."""
+        while self._pending is not None:
+            pending, self._pending = self._pending, None
             try:
-                result: Any = perform(run)
-                if type(result) is CoroutineType:
-                    result = await cast("Coroutine[Any, Any, str | None]", result)
+                result = await pending
             except Exception as error:
                 self._resume(self._flow.throw, error)
             except BaseException as error:

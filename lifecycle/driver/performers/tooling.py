@@ -14,12 +14,15 @@ from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
 from lifecycle.vocabulary.values import FrozenDict
 
+from ..program import LANES
 from ..runs import StepRun, ToolCallRun
-from ..walk import Drive, walk
+from ..walk import Drive
 from .call import result_message
 from .proposal import STEP
 
 log = logging.getLogger("lifecycle")
+
+START, BODY, COMMIT = range(len(LANES))
 
 Wait = Coroutine[None, None, str]
 
@@ -108,11 +111,12 @@ class Pool:
         agent, tools = step.agent, step.tools
         tool = tools.get(block.name) if tools is not None and self._visible(block.name) else None
         call = ToolCallRun(step, block, self._arguments(block), tool, agent.call_program.table.initial, step.signal)
-        call.drive = Drive(walk(agent.call_program, call))
+        call.drive = Drive(agent.call_program, call)
         call.record = agent.session.append(
             ToolCallEvent(
                 turn=step.turn.number, step=step.number, call_id=block.id, name=block.name, arguments=block.arguments
-            )
+            ),
+            proven=True,  # a block of the answer, which is in the log
         )
         del self._waiting[0]  # only now: what the log refuses has not happened
         self._started.append(call)
@@ -121,13 +125,14 @@ class Pool:
     async def run_call(self) -> None:
         """Drive the newest call up to its body, and start that: in this task if nothing could overlap with it."""
         call = self._started[-1]
-        await self._drive_to(call, "body")
-        if self._lane(call) != "body":
+        drive = _drive(call)
+        await drive.run(START)
+        if drive.ended is not None or self._lane(call) != BODY:
             return
         alone = len(self._started) == 1 and (self._exclusive or not self._waiting)
         tasks = self._step.agent.tasks
         if alone or tasks is None:
-            await self._drive_to(call, "commit")
+            await drive.run(BODY)
             return
         call.running = True
         self._running += 1
@@ -136,7 +141,7 @@ class Pool:
     async def _run_body(self, call: ToolCallRun) -> None:
         try:
             with self._step.agent.work():
-                await self._drive_to(call, "commit")
+                await _drive(call).run(BODY)
         except Exception as error:  # not the tool's: those are results
             self._fault = self._fault or error
         finally:
@@ -146,20 +151,12 @@ class Pool:
                 self._settled.set()
                 self._settled = None
 
-    async def _drive_to(self, call: ToolCallRun, lane: str) -> None:
-        assert call.drive is not None
-        lanes = ("start", "body", "commit")
-        wanted = lanes.index(lane)
-        await call.drive.run(until=lambda: lanes.index(self._lane(call)) >= wanted)
-
-    def _lane(self, call: ToolCallRun) -> str:
+    def _lane(self, call: ToolCallRun) -> int:
         return self._step.agent.call_program.stations[call.phase].lane
 
     async def post(self) -> None:
         """Drive the oldest call to its end."""
-        call = self._started[0]
-        assert call.drive is not None
-        await call.drive.run()
+        await _drive(self._started[0]).run(COMMIT)
 
     def commit(self) -> None:
         """Record the result of the oldest call, and stage its contexts for the next step (TLS-08, TLS-13)."""
@@ -251,6 +248,11 @@ def drain(step: StepRun) -> Coroutine[None, None, None] | None:
 @STEP("abandon", suspends=True)
 def abandon(step: StepRun) -> Coroutine[None, None, None] | None:
     return None if step.pool is None else step.pool.abandon()
+
+
+def _drive(call: ToolCallRun) -> Drive:
+    assert call.drive is not None
+    return call.drive
 
 
 def _pool(step: StepRun) -> Pool:
