@@ -74,7 +74,15 @@ class Par:
     branches: tuple[Branch, ...]
 
 
-Block: TypeAlias = Say | Alt | Opt | Loop | Break | Par
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What was changed, and how: `added`, `changed` or `removed`."""
+
+    sort: str
+    body: tuple[Block, ...]
+
+
+Block: TypeAlias = Say | Alt | Opt | Loop | Break | Par | Mark
 
 
 def effects_of(blocks: tuple[Block, ...]) -> Iterator[Effect]:
@@ -86,7 +94,7 @@ def effects_of(blocks: tuple[Block, ...]) -> Iterator[Effect]:
             case Alt() | Par():
                 for branch in block.branches:
                     yield from effects_of(branch.body)
-            case Opt() | Loop() | Break():
+            case Opt() | Loop() | Break() | Mark():
                 yield from effects_of(block.body)
 
 
@@ -101,7 +109,7 @@ def simplified(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
             case Loop():
                 body = simplified(block.body)
                 made += [replace(block, body=body)] if body else []
-            case Break():
+            case Break() | Mark():
                 made.append(replace(block, body=simplified(block.body)))
             case Alt():
                 made += _choice([replace(branch, body=simplified(branch.body)) for branch in block.branches])

@@ -9,13 +9,15 @@ from typing import TypeAlias
 
 from lifecycle.definition.effects import CAST, Effect, Message, Note, Participant, Times
 
-from .blocks import Alt, Block, Branch, Break, Loop, Opt, Par, Say, effects_of
+from .blocks import Alt, Block, Branch, Break, Loop, Mark, Opt, Par, Say, effects_of
 from .labels import Ids, label
 
 Words: TypeAlias = Callable[[str], str]
 """The counterpart of an English text in the language of a picture."""
 
 _TIMES: Mapping[Times, str] = MappingProxyType({"1": "", "?": "0..1", "*": "0..n", "once": "once"})
+
+_COLOURS = {"added": "rgb(214, 243, 219)", "changed": "rgb(255, 240, 200)", "removed": "rgb(250, 218, 218)"}
 
 NOBODY: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
@@ -78,6 +80,10 @@ class _Writer:
                     yield from self._block("loop", self.words(block.when), block.body)
                 case Break():
                     yield from self._block("break", self._out(block), block.body)
+                case Mark():
+                    yield f"rect {_COLOURS[block.sort]}"
+                    yield from (f"  {line}" for line in self.lines(block.body))
+                    yield "end"
 
     def _id(self, person: Participant) -> str:
         return self.ids.of(person, person.name)
@@ -89,7 +95,7 @@ class _Writer:
 
     def _branches(self, first: str, other: str, branches: Iterable[Branch]) -> Iterator[str]:
         for n, branch in enumerate(branches):
-            when = self.words(branch.when)
+            when = self.words(branch.when).strip()
             when = ": ".join(part for part in (branch.whose, when) if part)
             yield f"{other if n else first} {label(when)}".rstrip()
             yield from (f"  {line}" for line in self.lines(branch.body))

@@ -39,10 +39,11 @@ def rows(lifecycle: type[Lifecycle], words: Words = as_written) -> Iterator[Tabl
 
 
 def _said(effects: Iterable[Effect], words: Words) -> tuple[str, ...]:
-    return tuple(_spelt(effect, words) for effect in effects if isinstance(effect, Message))
+    return tuple(spelt(effect, words) for effect in effects if isinstance(effect, Message))
 
 
-def _spelt(effect: Message, words: Words) -> str:
+def spelt(effect: Message, words: Words = as_written) -> str:
+    """One effect as a line of text: who says what to whom, and how often."""
     times = "" if effect.times == "1" else f" ({words('once') if effect.times == 'once' else effect.times})"
     caption = " ".join(words(part) for part in (effect.text, effect.detail) if part)
     return f"{effect.sender.name} {effect.line.value} {effect.receiver.name}: {caption}{times}"
