@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from . import diagrams, run, sessions  # within reach of the handler of Ctrl-C
+    from . import diagrams, diff, run, sessions  # within reach of the handler of Ctrl-C
 
     parser = argparse.ArgumentParser(
         prog="lifecycle",
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, sessions, diagrams):
+    for command in (run, sessions, diagrams, diff):
         command.declare(commands)
     return parser
 
