@@ -7,7 +7,7 @@ since the chunk before, and may be negative: clocks step back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -81,9 +81,9 @@ class TimedStream(NamedTuple):
             return value
         given: dict[str, Any] = dict(freeze_object(value, "stream"))
         start, rows = given.pop("start", 0), given.pop("rows", ())
-        if given or not _whole(start) or not isinstance(rows, tuple):
+        if given or not _whole(start) or not _is_list(rows):
             raise ValueError("a stream holds a whole number `start` and a list `rows`, and nothing else")
-        return cls(start, tuple(_row_from_json(row) for row in cast("tuple[Any, ...]", rows)))
+        return cls(start, tuple(_row_from_json(row) for row in rows))
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -145,11 +145,14 @@ def _int(value: Any) -> int:
     return int(value)
 
 
-def _all(values: Any, kind: type[Any]) -> tuple[Any, ...]:
-    found = cast("tuple[Any, ...]", values) if isinstance(values, tuple) else None
-    if found is None or not all(type(value) is kind for value in found):
+def _is_list(value: object) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(value, tuple)
+
+
+def _all(values: object, kind: type[Any]) -> tuple[Any, ...]:
+    if not _is_list(values) or not all(type(value) is kind for value in values):
         raise ValueError(f"a row of a stream holds {values!r} where a list of {kind.__name__} belongs")
-    return found
+    return values
 
 
 def _same_run(head: _Delta | None, chunk: _Delta) -> bool:
