@@ -114,6 +114,44 @@ async def test_can_01_the_first_cause_wins_over_later_ones_and_over_disposal() -
     assert s.trace.names().count("agent/error") == 0
 
 
+async def test_can_01_a_cancel_within_a_cancel_is_the_later_one() -> None:
+    gate, hooks = Gate(), Hooks()
+
+    @hooks.on("agent/inbox/discarded")
+    def again(payload: InboxPayload) -> None:
+        s.agent.cancel(PARENT_CANCEL, keep_inbox=True)
+
+    async with scene(OK.held(gate), hooks=hooks) as s:
+        s.agent.followup(A)
+        await gate.reached()
+        s.agent.inject(X)
+        s.agent.followup(B)
+        s.agent.cancel(USER_CANCEL)
+        assert not s.agent.inbox.pending, "nor does it keep what the first one discards"
+        await s.idle()
+
+        assert s.reasons == [ABORTED]
+
+
+async def test_can_01_the_signal_of_a_turn_that_is_over_fires_no_more() -> None:
+    signals: list[CancelSignal] = []
+    hooks = Hooks()
+    hooks.listen("agent/turn-stopping", lambda payload: signals.append(payload.signal))
+
+    @hooks.on("agent/status")
+    def cancel(payload: StatusPayload) -> None:
+        if payload.status == "running" and signals:
+            s.agent.cancel()
+
+    async with scene(hooks=hooks) as s:
+        await s.say("one")
+        await s.say("two")
+        s.agent.cancel()
+
+        assert [signal.fired for signal in signals] == [False]
+        assert s.reasons == [COMPLETED]
+
+
 async def test_can_01_leaving_the_context_is_a_cause_too() -> None:
     gate = Gate()
     async with scene(OK.held(gate)) as s:
@@ -172,6 +210,21 @@ async def test_can_03_what_was_queued_before_a_keeping_cancel_waits_for_the_next
         s.agent.followup(C)
         await s.idle()
         assert inputs(s) == ["a", "x", "b", "c"]
+
+
+async def test_can_04_every_late_wake_is_a_turn_of_its_own() -> None:
+    gate = Gate()
+    async with scene(OK.held(gate), OK, OK) as s:
+        s.agent.followup(A)
+        await gate.reached()
+        s.agent.cancel()
+        s.agent.steer(B)
+        s.agent.steer(C)
+        assert s.agent.inbox.next_turn == (B, C)
+        await s.idle()
+
+        assert [start.turn for start in s.data(TurnStart)] == [1, 2, 3]
+        assert inputs(s) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("keep_inbox", [False, True])

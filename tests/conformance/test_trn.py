@@ -482,6 +482,18 @@ async def test_trn_14_a_refused_turn_start_owes_nothing() -> None:
         assert [start.turn for start in s.data(TurnStart)] == [1, 2]
 
 
+async def test_trn_15_the_refused_end_of_a_failed_turn_is_an_error_of_its_own() -> None:
+    async with scene(FAILING) as s:
+        refused = refusing(s, "turn/end", times=9)
+        await s.say("hello")
+
+        assert refused == ["turn/end"]
+        assert [line for line in s.trace.lines() if "agent/error" in line] == [
+            "L agent/error {turn:1, step:1, error:SERVER}",
+            "L agent/error {turn:1, step:1, error:OSError}",
+        ]
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_trn_15_a_refused_turn_end_is_told_once_and_the_agent_is_idle(cancelled: bool) -> None:
     async with scene() as s:

@@ -40,6 +40,7 @@ HOOKS = {
     "assembly": "system-prompt/assemble",
     "request": "agent/request",
     "before the tool": "tools/pre-execute",
+    "around the tools": "tools/execute",
     "after the tool": "tools/post-execute",
     "stop": "agent/turn-stopping",
 }
@@ -62,6 +63,7 @@ class Stage:
             "stream": Reply(text=["half an ", "answer"]).held(self._gate, before=1),
             "adapter": self._answer,
             "tools": Reply(calls=[WORK, WORK, WORK]),
+            "around the tools": Reply(calls=[WORK, WORK, WORK]),
             "thread": Reply(calls=[("block", {})]),
         }
         calls = "tool" in self.place
@@ -120,7 +122,7 @@ class Stage:
             await self._arrived.wait()
             return
         await self._gate.reached()
-        while self.place == "tools" and self._gate.waiting < 3:
+        while self.place.endswith("tools") and self._gate.waiting < 3:
             await checkpoint()
 
     def release(self) -> None:
@@ -150,7 +152,7 @@ class Stage:
         assert self.types.count("tool/call") == self.types.count("tool/result")
         assert self.types.count("assistant/message") + self.types.count("assistant/attempt") <= 1
         assert self.types[-1 - after] == "turn/end"
-        stood = {"stream": 0, "prepare": 0, "tools": 3}.get(self.place, 1)
+        stood = {"stream": 0, "prepare": 0, "tools": 3, "around the tools": 3}.get(self.place, 1)
         assert self.cleaned == stood
 
 
@@ -301,9 +303,10 @@ async def test_a_lent_group_that_is_cancelled_parks_what_comes_afterwards() -> N
 
 
 @pytest.mark.parametrize("leaving", [False, True])
-async def test_a_scope_that_ends_within_the_lent_group_reaches_the_hooks_too(leaving: bool) -> None:
-    """The driver works outside that scope, so the agent hands the cancellation on."""
-    stage = Stage("proposal")
+@pytest.mark.parametrize("place", ["proposal", "around the tools"])
+async def test_a_scope_that_ends_within_the_lent_group_reaches_the_hooks_too(place: str, leaving: bool) -> None:
+    """The agent's tasks are outside that scope, so it hands the cancellation on."""
+    stage = Stage(place)
     with anyio.fail_after(5), no_task_left():
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as scope:
@@ -447,6 +450,27 @@ async def test_every_task_of_the_loop_cancelled_at_once_settles_too() -> None:
         with pytest.raises(asyncio.CancelledError):
             await host
 
+    stage.check_settled()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancel_of_the_agents_own_task_goes_on_into_the_group() -> None:
+    stage = Stage("stream")
+
+    @stage.hooks.on("agent/request")
+    async def cancel_this_task(payload: Any, next: Callable[..., Awaitable[Any]]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return await next()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks, stage.agent(tasks) as agent:
+            agent.followup("go")
+            agent.send(QUEUED, "next-turn", wakeup=True)
+            await anyio.sleep_forever()
+
+    assert tasks.cancel_scope.cancel_called
     stage.check_settled()
 
 
