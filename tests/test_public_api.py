@@ -64,6 +64,9 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "statemachine": frozenset({"lifecycle.definition.machine"}),
     "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_writer")),
     "xllamacpp": frozenset({"commands", "lifecycle_adapters"}),
+    "merman": frozenset({"lifecycle.commands.rendering"}),
+    "mmdr": frozenset({"lifecycle.commands.rendering"}),
+    "novasvg": frozenset({"lifecycle.commands.rendering"}),  # comes with mmdr
 }
 """Who may import which library: rooms, or single modules. What is neither here nor in the standard library, nobody."""
 

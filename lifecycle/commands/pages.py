@@ -106,7 +106,7 @@ def subject_of(target: str, lifecycle: type[Lifecycle], lang: str, options: Iter
     option = "" if lang == "en" else f" --lang {lang}"
     if ours is None:
         doc = " ".join(lifecycle.spec.doc.partition("\n\n")[0].split())
-        return Subject(lifecycle, lifecycle.spec.name, doc, command, option)
+        return Subject(lifecycle, f"`{lifecycle.spec.name}`", doc, command, option)
     elsewhere = {OURS[other.target]: file_of(other, lang) for other in PAGES}
     return Subject(lifecycle, ours.title, ours.intro, command, option, _beside(ours.file, lang), elsewhere, MARK)
 

@@ -94,7 +94,7 @@ def object_at(target: str) -> object:
 def meant(given: str, legal: Any) -> str:
     """A suggestion, if one of `legal` is like what was given; else nothing."""
     close = get_close_matches(given, list(legal), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _imported(name: str) -> ModuleType:

@@ -49,7 +49,7 @@ def html(
     if draw is None:
         parts.append(f'<script src="{_SCRIPT}"></script>')
         parts.append("<script>window.mermaid && mermaid.initialize({ startOnLoad: true });</script>")
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
+    head = f'<meta charset="utf-8"><title>{escape(title.replace("`", ""))}</title><style>{STYLE}</style>'
     body = "\n".join(parts)
     return f'<!doctype html>\n<html lang="{lang}"><head>{head}</head><body>\n{body}\n</body></html>\n'
 

@@ -15,7 +15,14 @@ from .child import LIFECYCLE, here, run
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("run",), ("sessions",), *(("sessions", action) for action in ("list", "show", "fork", "delete"))]
+    "words",
+    [
+        (),
+        ("run",),
+        ("diagrams",),
+        ("sessions",),
+        *(("sessions", action) for action in ("list", "show", "fork", "delete")),
+    ],
 )
 def test_each_command_has_help(words: tuple[str, ...]) -> None:
     ended = here(*words, "--help")

@@ -1,0 +1,1 @@
+"""What pictures show, judged by a Mermaid parser of somebody else."""
