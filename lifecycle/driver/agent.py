@@ -169,6 +169,8 @@ class Agent:
                 run.interrupt()
             try:
                 with anyio.CancelScope(shield=cancelled is not None):  # asyncio's own cancel heeds none, hence the loop
+                    if run.drive is not None and not run.drive.live:  # and a task that it meets unbegun never begins
+                        await self._act(run.drive)
                     await self.when_idle()
             except anyio.get_cancelled_exc_class() as late:
                 cancelled = late
@@ -307,6 +309,8 @@ class Agent:
             self._pass_on()
 
     async def _act(self, drive: Drive) -> None:
+        if drive.live:  # whoever left the context before this task began has done its work
+            return
         try:
             with self._run.work():
                 await drive.run()

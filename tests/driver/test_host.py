@@ -6,7 +6,9 @@ A cancelled scope around the agent, and asyncio's own `Task.cancel`, count as a 
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -472,6 +474,31 @@ async def test_a_cancel_of_the_agents_own_task_goes_on_into_the_group() -> None:
 
     assert tasks.cancel_scope.cancel_called
     stage.check_settled()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("lent", [False, True])
+async def test_a_task_that_is_cancelled_before_it_began_leaves_nobody_waiting(lent: bool) -> None:
+    """asyncio throws its own cancel into a coroutine that has not begun, so that not even a `finally` of it runs."""
+    stage = Stage("stream")
+
+    async def host() -> None:
+        before = asyncio.all_tasks()
+        async with group_to_lend(lent) as group, stage.agent(group) as agent:
+            agent.followup("go")
+            agent.send(QUEUED, "next-turn", wakeup=True)
+            for task in asyncio.all_tasks() - before:
+                task.cancel()
+            scope.cancel()
+            await checkpoint()
+
+    with anyio.fail_after(5), anyio.CancelScope() as scope:
+        await host()
+
+    stage.check_settled()
+    with warnings.catch_warnings():  # here, not in whichever test comes next
+        warnings.filterwarnings("ignore", "coroutine 'Agent._act' was never awaited", RuntimeWarning)
+        gc.collect()
 
 
 class Stop(BaseException):
