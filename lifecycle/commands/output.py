@@ -145,9 +145,14 @@ def shorten(text: str, most: int = 100) -> str:
 
 def fit(text: str, columns: int) -> str:
     """As much of the one-line `text` as fits into `columns` cells of a terminal, where some characters take two."""
-    cells = 0
+    taken = 0
     for at, char in enumerate(text):
-        cells += 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        if cells > columns:
+        taken += cells(char)
+        if taken > columns:
             return text[:at]
     return text
+
+
+def cells(text: str) -> int:
+    """How many cells of a terminal a one-line text takes."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)

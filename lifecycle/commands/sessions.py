@@ -128,7 +128,7 @@ def _as_json(info: SessionInfo) -> dict[str, object]:
 
 
 async def _show(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
-    info = await _resolve(store, args.id)
+    info = await resolve(store, args.id)
     session = await store.open(info.id, read_only=True)
     if args.json:
         for event in session.events:
@@ -145,12 +145,12 @@ async def _show(store: SqliteStore, args: argparse.Namespace, out: Output) -> No
 
 async def _fork(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
     turn, step = args.at or (None, None)
-    child = await store.fork((await _resolve(store, args.id)).id, turn, step, args.new_id)
+    child = await store.fork((await resolve(store, args.id)).id, turn, step, args.new_id)
     out.write(printable(child.id) + "\n")
 
 
 async def _delete(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
-    going = {info.id: info for info in [await _resolve(store, given) for given in args.ids]}
+    going = {info.id: info for info in [await resolve(store, given) for given in args.ids]}
     for id in sorted(going, key=partial(_depth, going), reverse=True):
         await store.delete(id)
         out.write(printable(f"deleted {id}\n"))
@@ -164,7 +164,7 @@ def _depth(going: Mapping[str, SessionInfo], id: str) -> int:
     return depth
 
 
-async def _resolve(store: SqliteStore, given: str) -> SessionInfo:
+async def resolve(store: SqliteStore, given: str) -> SessionInfo:
     """The session whose id `given` is, or begins."""
     sessions = {info.id: info for info in await store.list()}
     found = [given] if given in sessions else [id for id in sessions if given and id.startswith(given)]

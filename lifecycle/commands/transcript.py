@@ -88,9 +88,9 @@ class Tally:
 
     def __str__(self) -> str:
         parts = [
-            _count(self.steps, "step"),
-            _count(self.requests, "request", self.failed_requests),
-            _count(self.calls, "tool call", self.failed_calls),
+            count(self.steps, "step"),
+            count(self.requests, "request", self.failed_requests),
+            count(self.calls, "tool call", self.failed_calls),
         ]
         if self.input_tokens or self.output_tokens:
             parts.append(f"{self.input_tokens} tokens in, {self.output_tokens} out")
@@ -162,10 +162,10 @@ def _gist(result: ToolResultBlock) -> str:
     lines = [line for line in said.splitlines() if line.strip()]
     parts = [shorten(lines[0])] if lines else []
     if len(lines) > 1:
-        parts.append(f"(+{_count(len(lines) - 1, 'line')})")
+        parts.append(f"(+{count(len(lines) - 1, 'line')})")
     images = sum(not isinstance(part, TextBlock) for part in result.content)
     if images:
-        parts.append(f"({_count(images, 'image')})")
+        parts.append(f"({count(images, 'image')})")
     return " ".join(parts) or "(nothing)"
 
 
@@ -226,5 +226,6 @@ def _failed(failure: Failure) -> str:
     return f"failed ({failure.code}): {failure.message}"
 
 
-def _count(n: int, what: str, failed: int = 0) -> str:
+def count(n: int, what: str, failed: int = 0) -> str:
+    """`n` things, and how many of them failed."""
     return f"{n} {what}" + ("" if n == 1 else "s") + (f" ({failed} failed)" if failed else "")
