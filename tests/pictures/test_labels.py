@@ -18,7 +18,7 @@ from lifecycle.pictures.mermaid import sequence_text
 from lifecycle.pictures.states import Chart
 
 from .hard import HARD, NAMES
-from .judge import normal, participants, read, read_states, to_be_read
+from .judge import normal, parsed, participants, read, read_states, to_be_read
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "payloads"
 
@@ -124,6 +124,18 @@ def test_no_label_breaks_the_line_that_it_stands_on(text: str) -> None:
     for made in (label(text), state_label(text)):
         assert len(made.splitlines()) <= 1
         made.encode()
+
+
+@pytest.mark.parametrize("text", [
+    "sequenceDiagram\n  A->>B: a; b\n",
+    "sequenceDiagram\n  alt x\n  A->>B: y\n",
+    "sequenceDiagram\n  participant end\n  end->>B: x\n",
+    "stateDiagram-v2\n  A --> state\n",
+    'stateDiagram-v2\n  state "say "hi"" as s1\n',
+])  # fmt: skip
+def test_the_judge_refuses_what_labels_and_ids_keep_from_happening(text: str) -> None:
+    with pytest.raises(AssertionError):
+        parsed(text)
 
 
 # -- the recorded cases ------------------------------------------------------------------------------------------
