@@ -255,6 +255,25 @@ class Agent:
     def _resting(self) -> bool:
         return self._run.drive is None and self._run.phase not in ("maintenance", "maintenance_latched")
 
+    async def flush(self) -> bool:
+        """Have everything kept that has happened: `session/flush` listeners first, all at once, then the session.
+
+        Returns:
+            Whether a listener took part.
+
+        Raises:
+            AgentDisposedError: outside the agent's context.
+            StoreError: if the store cannot keep it. The events are still queued.
+            Exception: the first failure of a listener, once all of them have ended (PST-01).
+        """
+        run = self._run
+        self._need_life()
+        taking_part = bool(run.hooks.listeners("session/flush"))
+        if taking_part:
+            await run.hooks.parallel("session/flush", Payload(self))
+        await run.session.flush()
+        return taking_part
+
     async def run_maintenance(self, task: Callable[[CancelSignal], Awaitable[T]]) -> T:
         """Run a task while no turn can: it starts at once, in the caller's task, with a signal of its own (group MNT).
 
