@@ -32,8 +32,9 @@
     ├── ToolDefinitionError         a function that cannot be a tool; raised at registration
     ├── WorkspaceError              the folder that the built-in tools are to work in is none
     ├── ToolError                   raised by a tool's body: becomes an error result with its code
-    └── ModelError                  a structured failure of a model request
-        └── InvalidPreparedCallError
+    ├── ModelError                  a structured failure of a model request
+    │   └── InvalidPreparedCallError
+    └── SimulationError             a simulated run cannot go on, or was not possible
 
 Each says who, what, where and what would have worked: in words, and in attributes.
 """
@@ -253,3 +254,7 @@ class ModelError(LifecycleError):
 
 class InvalidPreparedCallError(ModelError):
     """A prepared call was used twice, or with a configuration it was not prepared for."""
+
+
+class SimulationError(LifecycleError):
+    """A simulated run cannot go on: a task turns on the spot, or waits for something outside of the simulation."""

@@ -61,6 +61,7 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "h11": frozenset({"lifecycle_adapters"}),  # comes with httpx; the demo provider's half of the conversation
     "hypothesis": frozenset({"testing"}),
     "pytest": frozenset({"testing"}),
+    "trio": frozenset({"lifecycle.proof.virtual_trio"}),  # all others go through anyio
     "statemachine": frozenset({"lifecycle.definition.machine"}),
     "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_writer")),
     "xllamacpp": frozenset({"commands", "lifecycle_adapters"}),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Annotated, Literal, TypeAlias
 from uuid import uuid4
 
@@ -58,9 +59,17 @@ USER = FrozenDict(kind="user")
 """The source of what a person typed."""
 
 
+def _random_id() -> str:
+    return uuid4().hex
+
+
+identities: ContextVar[Callable[[], str]] = ContextVar("identities", default=_random_id)
+"""Where identities come from. A simulation counts them, so that one scenario gives one log."""
+
+
 def new_id() -> str:
     """An identity that no other message has."""
-    return uuid4().hex
+    return identities.get()()
 
 
 class UserMessage(Value, frozen=True):

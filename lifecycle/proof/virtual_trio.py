@@ -1,0 +1,153 @@
+"""Virtual time and a chosen order on trio: the one module that leans on how its scheduler works inside.
+
+It leans on, in `trio._core._run`: `_r` is asked once a round, by `shuffle` if `_ALLOW_DETERMINISTIC_SCHEDULING` and by
+`random` if not, where less than 0.5 makes a batch first in, first out; `Runner.runq` holds who can run and
+`Runner.deadlines` who waits for a moment. A test notices if that changes. Both names are global: runs in two threads at
+once would disturb each other. Real input, output and threads are outside of all this.
+"""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Any
+
+import trio
+import trio.testing
+from trio._core import _run
+
+from lifecycle.errors import SimulationError
+
+from .choices import Choices
+
+MOST_ROUNDS = 20_000
+"""Rounds in a row in which something could run; more than that is a task that turns on the spot."""
+
+
+class VirtualClock(trio.abc.Clock):
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def start_clock(self) -> None:
+        """Nothing to start."""
+
+    def current_time(self) -> float:
+        return self.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return 0 if deadline <= self.now else inf
+
+
+class _Deadlines(_run.Deadlines):
+    """Deadlines that expire only when the simulation says so, one at a time, in the order in which they were set.
+
+    One that has passed when it is set expires at once, as ever.
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._after, self._before = count(), count(-1, -1)
+        self.due = False
+
+    def add(self, deadline: float, cancel_scope: trio.CancelScope) -> None:
+        past = deadline <= self._clock.now
+        self.due = self.due or past
+        heappush(self._heap, (deadline, next(self._before if past else self._after), cancel_scope))
+        self._active += 1
+
+    def next_deadline(self) -> float:
+        return super().next_deadline() if self.due else inf
+
+    def coming(self) -> float:
+        return super().next_deadline()
+
+    def expire(self, now: float) -> bool:
+        if not self.due or self.coming() > now:
+            self.due = False
+            return False
+        first = heappop(self._heap)
+        rest, self._heap = self._heap, [first]
+        try:
+            return super().expire(now)
+        finally:
+            self._heap, left = rest, self._heap
+            for entry in left:
+                heappush(rest, entry)
+            self.due = bool(rest) and rest[0][1] < 0 and rest[0][0] <= now
+
+
+class _Order:
+    """Stands where trio asks for chance."""
+
+    def __init__(self, order: Choices | None) -> None:
+        self._order = order
+        self._held: list[Any] = []
+        self.rounds = 0
+
+    def random(self) -> float:
+        self._turn()
+        return 0.0
+
+    def shuffle(self, batch: list[Any]) -> None:
+        """Leave one task in the batch; the others stay able to run."""
+        self._turn()
+        assert self._order is not None
+        known = set(self._held)
+        self._held += [task for task in batch if task not in known]
+        if self._held:
+            chosen = self._held.pop(self._order.pick(len(self._held)))
+            _run.GLOBAL_RUN_CONTEXT.runner.runq.extend(self._held)
+            batch[:] = [chosen]
+
+    def _turn(self) -> None:
+        self.rounds += 1
+        if self.rounds > MOST_ROUNDS:
+            raise SimulationError("a task turns on the spot: it runs again and again, and never waits")
+
+
+class VirtualTrio:
+    """What the simulation asks of a run under trio, from inside of it."""
+
+    def __init__(self, clock: VirtualClock, order: _Order) -> None:
+        self._clock, self._order = clock, order
+        self._deadlines = _Deadlines(clock)
+
+    def begin(self) -> None:
+        """To be called once, by the first task of the run, before it waits for anything."""
+        _run.GLOBAL_RUN_CONTEXT.runner.deadlines = self._deadlines
+
+    async def settled(self) -> None:
+        """Wait until nothing else can run."""
+        await trio.testing.wait_all_tasks_blocked()
+        self._order.rounds = 0
+
+    def next_deadline(self) -> float:
+        """When the next timer ends; infinity if there is none."""
+        return self._deadlines.coming()
+
+    def advance(self) -> None:
+        """Let time pass up to the next timer, and end that one; timers of one moment in the order of their start."""
+        self._clock.now = max(self._clock.now, self._deadlines.coming())
+        self._deadlines.due = True
+
+
+@contextmanager
+def virtual_trio(order: Choices | None) -> Generator[tuple[VirtualTrio, VirtualClock]]:
+    """What a run within the block needs: its clockwork, and the clock to run it with."""
+    chance = _Order(order)
+    before = _run._r, _run._ALLOW_DETERMINISTIC_SCHEDULING
+    clock = VirtualClock()
+    module: Any = _run
+    module._r, module._ALLOW_DETERMINISTIC_SCHEDULING = chance, order is not None
+    try:
+        yield VirtualTrio(clock, chance), clock
+    finally:
+        module._r, module._ALLOW_DETERMINISTIC_SCHEDULING = before
