@@ -82,18 +82,19 @@ class Arrow(Transition):
         self.guard = terms[0] if len(terms) == 1 else " and ".join(f"({term})" for term in terms)
         """The guard as one boolean expression; empty when the arrow is always open."""
 
-    def between(self, source: State, target: State) -> Arrow:
-        """The same arrow between other phases."""
-        return Arrow(
-            source,
-            target,
+    def but(self, **changes: Any) -> Arrow:
+        """The same arrow with other options: `source`, `target`, or one of those that it was declared with."""
+        kept: dict[str, Any] = {
+            "source": self.source,
+            "target": self.target,
             **self._guards,
-            when=self.when,
-            emits=self.emits,
-            fold=self.fold,
-            drawn=self.drawn,
-            internal=self.internal,
-        )
+            "when": self.when,
+            "emits": self.emits,
+            "fold": self.fold,
+            "drawn": self.drawn,
+            "internal": self.internal,
+        }
+        return Arrow(**{**kept, **changes})
 
     @property
     def goal(self) -> str:
@@ -109,6 +110,10 @@ class Arrows(TransitionList):
 
     def __or__(self, other: Iterable[Arrow]) -> Arrows:
         return Arrows([*self, *other])
+
+    def but(self, **changes: Any) -> Arrows:
+        """The same arrows with other options, such as `target=reviewing`, `when=...` or `emits=...`."""
+        return Arrows([arrow.but(**changes) for arrow in self])
 
 
 class Phase(State):
@@ -256,7 +261,7 @@ RESERVED = (
     | {"spec", "facts", "model", "states", "listeners", "start_value", "initial_state", "final_states"}
     | {"history_values", "state_field", "start_configuration_values"}
     | {"prepare_event", "on_enter_state", "on_exit_state", "on_invoke_state"}
-    | {"before_transition", "on_transition", "after_transition"}
+    | {"before_transition", "on_transition", "after_transition", "arrows"}
 )
 """Names that the library's classes and machines have, or look for."""
 _HARMLESS = frozenset({"send", "name"})
@@ -312,6 +317,19 @@ class LifecycleMeta(StateMachineMetaclass):
     def add_inherited(cls, bases: tuple[type, ...]) -> None:
         """Nothing: inherited phases and arrows were copied in `__new__`."""
 
+    def arrows(cls, event: str) -> Arrows:
+        """The arrows of an event as they are declared, for a subclass that wants them otherwise.
+
+            succeed = Step.arrows("succeed").but(target=reviewing)
+
+        Raises:
+            DefinitionError: if there is no such event.
+        """
+        found = cls.spec.declared.get(event)
+        if found is None:
+            raise DefinitionError(f"{cls.__name__} has no event {event!r}; it has {', '.join(cls.spec.declared)}")
+        return found
+
     def __format__(cls, spec: str) -> str:
         """A picture by its name, as in `f"{Turn:sequence}"`; what is none of ours, the library draws."""
         draw = drawing(spec) if spec else None
@@ -356,9 +374,9 @@ class _Localiser:
     def declared(self, event: str, arrows: Arrows) -> Arrows:
         """The arrows as written, between own phases, so that a subclass finds its way from them."""
         return Arrows(
-            arrow.between(
-                ANYWHERE if arrow.source is ANYWHERE else self.phase(cast(Phase, arrow.source), event),
-                self.phase(cast(Phase, arrow.target), event),
+            arrow.but(
+                source=ANYWHERE if arrow.source is ANYWHERE else self.phase(cast(Phase, arrow.source), event),
+                target=self.phase(cast(Phase, arrow.target), event),
             )
             for arrow in arrows
         )
@@ -368,7 +386,7 @@ class _Localiser:
         taken = {arrow.source for arrow in declared}
         rest = [phase for phase in self._own.values() if not phase.final and phase not in taken]
         made = [
-            arrow.between(source, cast(Phase, arrow.target))
+            arrow.but(source=source)
             for arrow in declared
             for source in (rest if arrow.source is ANYWHERE else [arrow.source])
         ]

@@ -8,12 +8,13 @@ held against each other in both directions when they are bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from inspect import iscoroutinefunction
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
 
 from lifecycle.definition.effects import Effect, Kind, Message, Note
+from lifecycle.definition.guards import atoms
 from lifecycle.definition.machine import ABORT, FAULT, Lane, Lifecycle
 from lifecycle.definition.table import Row, Table, table_of
 from lifecycle.errors import DefinitionError
@@ -128,12 +129,24 @@ class Performers(Generic[R]):
         """
         lifecycle = lifecycle or self.lifecycle
         table, spec = table_of(lifecycle), lifecycle.spec
+        self._check_facts(lifecycle)
         stations = {name: self._station(spec.name, name, table, more) for name in spec.phases}
         rows = [row for events in table.rows.values() for found in events.values() for row in found]
         emits = {row: self._bind(f"{spec.name}.{row.event}", row.emits, more) for row in rows}
         if lifecycle is self.lifecycle:
             self._check_performers(rows, table)
         return Program(table, stations, emits, ABORT in spec.declared and FAULT in spec.declared)
+
+    def _check_facts(self, lifecycle: type[Lifecycle]) -> None:
+        """A run tells the facts of our lifecycle; those that a user's adds, nobody would."""
+        told = {one.name for one in fields(self.lifecycle.spec.facts)}
+        for event, arrow in lifecycle.spec.arrows:
+            for atom in atoms(arrow.guard):
+                if atom not in told:
+                    raise DefinitionError(
+                        f"{lifecycle.__name__}.{arrow.source.id}: the guard of {event!r} reads {atom!r}, which no run "
+                        "tells; let the performer of the phase's last effect return the one event or the other"
+                    )
 
     def _station(self, owner: str, name: str, table: Table, more: Mapping[str, Perform]) -> Station:
         phase = table.phases[name]

@@ -522,6 +522,35 @@ def test_redefining_a_name_replaces_it() -> None:
     assert {arrow.source.id for event, arrow in Direct.spec.arrows if event == "decline"} == {"walking"}
 
 
+def test_a_subclass_changes_one_thing_of_an_arrow_and_keeps_the_rest() -> None:
+    class Longer(Errand):
+        resting = Phase(tell(DRIVER, "rest"))
+        arrive = Errand.arrows("arrive").but(target=resting, when="half of it is done")
+        go_on = resting.to(Errand.back)
+
+    (arrow,) = Longer.arrows("arrive")
+    (was,) = Errand.arrows("arrive")
+    assert (arrow.goal, arrow.when, arrow.emits) == ("resting", "half of it is done", (record("errand/end"),))
+    assert (was.goal, was.when) == ("back", "the errand is done")
+    assert [arrow.guard for arrow in Errand.arrows("set_out").but(cond="steps > 1")] == ["steps > 1"]
+
+
+def test_a_subclass_adds_to_the_arrows_of_an_event() -> None:
+    class Careful(Errand):
+        resting = Phase(tell(DRIVER, "rest"))
+        pause = Errand.walking.to(resting)
+        go_on = resting.to(Errand.walking)
+        abort = Errand.arrows("abort") | resting.to(Errand.walking, when="woken")
+
+    goals = {arrow.source.id: arrow.goal for event, arrow in Careful.spec.arrows if event == "abort"}
+    assert goals == {"asked": "back", "walking": "back", "resting": "walking"}
+
+
+def test_arrows_of_an_event_that_there_is_not() -> None:
+    with pytest.raises(DefinitionError, match=r"^Errand has no event 'set_of'; it has set_out, decline, arrive, abort"):
+        Errand.arrows("set_of")
+
+
 # -- the reference machine and the library --------------------------------------------------------------------------
 
 
