@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,101 @@ def test_scripts_can_be_run(script: str) -> None:
     assert os.access(ROOT / script, os.X_OK)
 
 
-def test_the_example_is_python() -> None:
-    (example,) = blocks("python")
+EXTENSION = """
+# mypkg/flow.py
+from lifecycle import HookPoint, Hooks
+from lifecycle.definition.effects import HOOKS, answer, hook
+from lifecycle.definition.machine import Phase
+from lifecycle.definition.step import Step
+from lifecycle.definition.turn import Turn
+from lifecycle.services.points import POINTS, Mode, StepPayload
 
+BUDGET = HookPoint("agent/budget", Mode.SERIAL, StepPayload)
+hooks = Hooks(points={**POINTS, BUDGET.name: BUDGET})
+
+
+class BudgetStep(Step):  # a hook point more, in one line
+    boundary = Step.boundary.but(hook("agent/budget", "serial", "may stop a costly turn"), *Step.boundary.does)
+
+
+class ReviewedStep(BudgetStep):  # a phase more, with a loop back to the request
+    reviewing = Phase(hook("agent/review", "waterfall"), answer(HOOKS, "approve or revise"))
+    succeed = BudgetStep.arrows("succeed").but(target=reviewing)
+    approve = reviewing.to(BudgetStep.tooling, when="the reviewer approves")
+    revise = reviewing.to(BudgetStep.requesting, when="the reviewer asks again")
+
+
+class ReviewedTurn(Turn):
+    stepping = Turn.stepping.but(runs=ReviewedStep)
+
+
+@hooks.on("agent/budget")
+def stop_at_ten(payload):
+    if payload.step > 10:
+        payload.agent.cancel()
+
+
+async def review(step):  # performs agent/review; it returns the event that follows
+    return "approve" if step.attempts > 1 else "revise"
+""".strip()
+"""How a user extends the lifecycle. Where README shows it, it shows it word for word."""
+DRIVEN = "Agent(model, hooks=hooks, options=AgentOptions(lifecycle=ReviewedTurn, performers={'agent/review': review}))"
+DRAWN = ("lifecycle", "diagrams", "mypkg.flow:ReviewedTurn", "--hooks", "mypkg.flow:hooks", "--view", "overview")
+
+
+def test_the_examples_are_python() -> None:
+    example, *more = blocks("python")
+
+    assert [block for block in more if block not in (EXTENSION, DRIVEN)] == []
     compile(example, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's project that holds the extension."""
+    package = tmp_path / "mypkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "flow.py").write_text(EXTENSION + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_the_extension_is_drawn(project: Path) -> None:
+    assert len(EXTENSION.splitlines()) + 2 <= 40
+
+    drawn = subprocess.run(
+        [sys.executable, "-m", *DRAWN], cwd=project, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (drawn.returncode, drawn.stderr) == (0, "")
+    lines = [line.strip() for line in drawn.stdout.splitlines()]
+    budget = lines.index("Driver->>Hooks: agent/budget serial may stop a costly turn")
+    assert lines[budget + 1] == "Note over Hooks: 1. mypkg.flow.stop_at_ten"
+    loop = lines.index("loop the attempts of the request")
+    review = lines.index("Driver->>Hooks: agent/review waterfall")
+    assert budget < loop < lines.index("Driver->>Session: assistant/message") < review
+    assert lines[review + 1 : review + 3] == ["Hooks-->>Driver: approve or revise", "break the reviewer approves"]
+
+
+def test_the_extension_runs(project: Path) -> None:
+    script = f"""
+import anyio
+from lifecycle import Agent, AgentOptions
+from lifecycle.testing import Reply, ScriptedModel
+from mypkg.flow import ReviewedTurn, hooks, review
+
+async def main():
+    model = ScriptedModel(Reply(text="first"), Reply(text="second"))
+    async with {DRIVEN} as agent:
+        agent.followup("go")
+        await agent.when_idle()
+        print(*[event.type for event in agent.session.events][-4:])
+
+anyio.run(main)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=project, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.split() == ["assistant/message", "assistant/message", "step/end", "turn/end"]
