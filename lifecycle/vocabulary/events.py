@@ -17,6 +17,7 @@ from .chunks import FinishKind, Usage
 from .failures import Failure, TurnEndReason
 from .messages import AssistantMessage, SystemMessage, UserMessage
 from .requests import Header
+from .rules import FREE, Form, Rules
 from .stream import TimedStream
 from .values import EMPTY, FrozenDict, Json, JsonObject, Value, freeze_object
 
@@ -45,6 +46,8 @@ class EventData(Value, frozen=True):
     type: ClassVar[str] = ""
     on_surface: ClassVar[bool] = False
     """Whether it bears a message and must say what it does to the surface (LOG-04)."""
+    rules: ClassVar[Rules] = FREE
+    """What it says of other records (LOG-07)."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -67,23 +70,27 @@ class EventData(Value, frozen=True):
 
 class TurnStart(EventData, frozen=True):
     type: ClassVar[str] = "turn/start"
+    rules: ClassVar[Rules] = Rules(counts="turn")
     turn: int
 
 
 class TurnEnd(EventData, frozen=True):
     type: ClassVar[str] = "turn/end"
+    rules: ClassVar[Rules] = Rules(refers_to=("turn",), closes="turn")
     turn: int
     reason: TurnEndReason
 
 
 class StepStart(EventData, frozen=True):
     type: ClassVar[str] = "step/start"
+    rules: ClassVar[Rules] = Rules(counts="step", refers_to=("turn",))
     turn: int
     step: int
 
 
 class StepEnd(EventData, frozen=True):
     type: ClassVar[str] = "step/end"
+    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"), closes="step")
     turn: int
     step: int
 
@@ -92,6 +99,9 @@ class InboxSpliced(EventData, frozen=True):
     """The durable inbox changed: at `start`, `removed_count` messages went and `inserted` came (INB-04)."""
 
     type: ClassVar[str] = "agent/inbox/spliced"
+    rules: ClassVar[Rules] = Rules(
+        lists="target", forms=(Form("claim", has=("removedCount",), lacks=("inserted", "outcome")),)
+    )
     target: InboxTarget
     start: int
     removed_count: int | None = None
@@ -102,6 +112,7 @@ class InboxSpliced(EventData, frozen=True):
 class SystemMessageEvent(EventData, frozen=True):
     type: ClassVar[str] = "system/message"
     on_surface: ClassVar[bool] = True
+    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"))
     turn: int
     step: int
     message: SystemMessage
@@ -112,6 +123,7 @@ class UserMessageEvent(EventData, frozen=True):
 
     type: ClassVar[str] = "user/message"
     on_surface: ClassVar[bool] = True
+    rules: ClassVar[Rules] = Rules(replacing="anywhere")
     message: UserMessage
 
     def encode(self) -> str:
@@ -140,6 +152,15 @@ class AssistantMessageEvent(EventData, frozen=True):
 
     type: ClassVar[str] = "assistant/message"
     on_surface: ClassVar[bool] = True
+    rules: ClassVar[Rules] = Rules(
+        refers_to=("turn", "step"),
+        key="message.content",
+        adds="unstarted",
+        once="step",
+        before=("assistant/attempt",),
+        replacing="step",
+        forms=(Form("interrupted", has=("interrupted",)),),
+    )
     turn: int
     step: int
     message: AssistantMessage
@@ -153,6 +174,7 @@ class AssistantAttempt(EventData, frozen=True):
     """A provider call that left no message: failed, raised, or cancelled with nothing visible (SET-03)."""
 
     type: ClassVar[str] = "assistant/attempt"
+    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"))
     turn: int
     step: int
     stream: TimedStream
@@ -162,6 +184,9 @@ class ToolCallEvent(EventData, frozen=True):
     """A call starts. `arguments` is the model's raw text (TLS-02)."""
 
     type: ClassVar[str] = "tool/call"
+    rules: ClassVar[Rules] = Rules(
+        refers_to=("turn", "step"), key="callId", takes="unstarted", adds="unsettled", ordered_by="assistant/message"
+    )
     turn: int
     step: int
     call_id: str
@@ -181,6 +206,14 @@ class ToolResultEvent(EventData, frozen=True):
 
     type: ClassVar[str] = "tool/result"
     on_surface: ClassVar[bool] = True
+    rules: ClassVar[Rules] = Rules(
+        refers_to=("turn", "step"),
+        key="message.source.callId",
+        takes="unsettled",
+        ordered_by="tool/call",
+        unstarted="TOOL_NOT_STARTED",
+        replacing="turn",
+    )
     turn: int
     step: int
     message: UserMessage
@@ -193,6 +226,7 @@ class LlmRetry(EventData, frozen=True):
     """A retry is scheduled. Times in milliseconds."""
 
     type: ClassVar[str] = "llm/retry"
+    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"))
     retry_id: str
     turn: int
     step: int
@@ -207,6 +241,7 @@ class LlmRetry(EventData, frozen=True):
 
 class LlmRetryStarted(EventData, frozen=True):
     type: ClassVar[str] = "llm/retry-started"
+    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"))
     retry_id: str
     turn: int
     step: int
@@ -217,6 +252,7 @@ class EndSeed(EventData, frozen=True):
     """What came before was adopted from another log (RSM-01)."""
 
     type: ClassVar[str] = "session/end-seed"
+    rules: ClassVar[Rules] = Rules(adopts=True)
 
 
 class Opaque(EventData, frozen=True):
@@ -303,3 +339,8 @@ def decode_event(line: str | bytes) -> Event:
 def event_types() -> tuple[str, ...]:
     """The wire names of all durable events declared so far, sorted."""
     return tuple(sorted(_kinds))
+
+
+def event_rules() -> dict[str, Rules]:
+    """What each durable event declared so far says of others, by its wire name."""
+    return {name: kind.rules for name, kind in _kinds.items()}

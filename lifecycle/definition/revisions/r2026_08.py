@@ -10,7 +10,7 @@ from .. import agent as newest_agent
 from .. import step as newest_step
 from .. import turn as newest_turn
 from ..effects import DRIVER, LLM, ask, hook, note, record
-from ..machine import ANYWHERE, Arrows, Fold, Phase, Sources
+from ..machine import ANYWHERE, Arrows, Fold, Lifecycle, Phase, Sources
 from . import r001
 from .r001 import CLOSE, NO_STEP, STREAM
 
@@ -100,3 +100,33 @@ class Agent(r001.Agent):
     running = newest_agent.Agent.running.but(runs=Turn)
 
     turned = newest_agent.Agent.spec.declared["turned"]
+
+
+class AdoptedTurn(Turn):
+    """A turn of a prefix that was adopted from another log, where the claim and what was sent may be missing: its
+    messages then stand right behind its start.
+    """
+
+    adopt = Turn.opening.to(
+        Turn.claimed,
+        when="its messages were adopted without their claim",
+        drawn=False,
+        emits=[record("user/message"), record("user/message", act="more", times="*")],
+    )
+
+
+class Adopted(Agent):
+    """The agent of an adopted prefix."""
+
+    running = Agent.running.but(runs=AdoptedTurn)
+
+    adopt = Agent.idle.to(running, when="a turn was adopted without what was sent", drawn=False)
+
+
+class Chunks(Lifecycle):
+    """No session: nothing but the chunks of one answer, recorded where the turn and the step were not."""
+
+    streaming = Phase(record("assistant/chunk"), record("assistant/chunk", act="more", times="*"), initial=True)
+    recorded = Phase(final=True)
+
+    end = streaming.to(recorded)

@@ -1,0 +1,95 @@
+"""What a record says of other records, as data beside its type (LOG-07). Whoever judges a log reads this and the
+lifecycle, and knows no rule besides.
+
+Fields are named as they are on the wire; a dot leads into an object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+Scope: TypeAlias = Literal["turn", "step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Records of one type that mean something else: those that have some fields and lack others.
+
+    An effect records them if its `act` begins with the name of the form.
+    """
+
+    name: str
+    has: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+    def fits(self, data: Any) -> bool:
+        """Whether a record is of this form."""
+        return all(at(data, field) for field in self.has) and not any(at(data, field) for field in self.lacks)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What must hold of a record where it stands.
+
+    Args:
+        counts: It opens a turn or a step, numbered one more than the one before; steps begin at 1 in every turn.
+        refers_to: It names the open turn, the open step.
+        closes: It ends the open turn or step.
+        key: The field that holds its identity, or the blocks whose identities it announces.
+        adds: The fact that its identities make true, until another record takes them.
+        takes: The fact whose identities it takes, one at a time.
+        ordered_by: The type of the records that gave the identities; they are taken in the order in which they came.
+        unstarted: The error code of a record that takes an identity of `unstarted` instead: a repaired log has results
+            of calls that never started.
+        once: At most one in a turn or step; and none of the types in `before` may follow it there.
+        lists: The field that names a list in which messages wait; it takes no more of them than there are.
+        replacing: Where it may stand when it replaces what is on the surface: anywhere, in an open turn, or in an open
+            step. None: where it may stand anyhow.
+        adopts: All before it was adopted from another log (RSM-01).
+        forms: The forms that are told apart.
+    """
+
+    counts: Scope | None = None
+    refers_to: tuple[Scope, ...] = ()
+    closes: Scope | None = None
+    key: str = ""
+    adds: str = ""
+    takes: str = ""
+    ordered_by: str = ""
+    unstarted: str = ""
+    once: Scope | None = None
+    before: tuple[str, ...] = ()
+    lists: str = ""
+    replacing: Literal["anywhere", "turn", "step"] | None = None
+    adopts: bool = False
+    forms: tuple[Form, ...] = ()
+
+    def form(self, act: str) -> str:
+        """The form that an effect of this act records; empty if it is none."""
+        first = act.partition(" ")[0]
+        return first if any(form.name == first for form in self.forms) else ""
+
+
+FREE = Rules()
+"""Nothing is said."""
+
+
+def at(data: Any, field: str) -> Any:
+    """A field of a record, be it JSON or a value of ours; None where it is not there."""
+    for name in field.split("."):
+        if isinstance(data, dict):
+            data = cast("dict[str, Any]", data).get(name)
+        else:
+            data = getattr(data, _attribute(name), None)
+    return data
+
+
+def _attribute(name: str) -> str:
+    found = _ATTRIBUTES.get(name)
+    if found is None:
+        found = _ATTRIBUTES[name] = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
+    return found
+
+
+_ATTRIBUTES: dict[str, str] = {}
