@@ -67,13 +67,16 @@ class Agent:
         models = Models(model, route)
         if options.effort is not None and models.selection.effort is None:
             models.selection = models.selection.model_copy(update={"effort": options.effort})
-        program, call_program = programs(options.lifecycle, options.performers)
+        program, call_program, points = programs(options.lifecycle, options.performers)
+        hooks = hooks or Hooks()
+        for point in points:  # a point that the hooks do not know is an error now, not in the middle of a turn
+            hooks.listeners(point)
         self._run = AgentRun(
             handle=self,
             program=program,
             call_program=call_program,
             session=session or Session.memory(),
-            hooks=hooks or Hooks(),
+            hooks=hooks,
             models=models,
             tools=ToolRegistry(tools, options.tool_order),
             prompt=Prompt.of(options.system),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
 from lifecycle.definition.agent import Agent
-from lifecycle.definition.family import pooled, within
+from lifecycle.definition.effects import Kind, Message
+from lifecycle.definition.family import family, pooled, within
 from lifecycle.definition.machine import Lifecycle
 from lifecycle.definition.tool_call import ToolCall
 
@@ -24,6 +25,8 @@ class Programs(NamedTuple):
 
     agent: Program
     call: Program
+    points: tuple[str, ...]
+    """The hook points that a user's lifecycle dispatches; the agent's hooks must know them."""
 
 
 def programs(lifecycle: type[Lifecycle] | None, performers: Mapping[str, Perform]) -> Programs:
@@ -43,4 +46,15 @@ def _plain(lifecycle: type[Lifecycle]) -> Programs:
 def _bound(lifecycle: type[Lifecycle], performers: Mapping[str, Perform]) -> Programs:
     whole = within(Agent, lifecycle)
     call = CALL.program(pooled(whole) or ToolCall, performers)
-    return Programs(AGENT.program(whole, performers), call)
+    return Programs(
+        AGENT.program(whole, performers), call, tuple(_points(whole, performers)) if whole is not Agent else ()
+    )
+
+
+def _points(lifecycle: type[Lifecycle], performers: Mapping[str, Perform]) -> Iterator[str]:
+    for one in family(lifecycle):
+        for phase in one.spec.phases.values():
+            said = (*phase.does, *(effect for arrow in phase.arrows for effect in arrow.emits))
+            for effect in said:
+                if isinstance(effect, Message) and effect.kind is Kind.HOOK and effect.key not in performers:
+                    yield effect.name

@@ -16,7 +16,7 @@ import anyio
 
 from lifecycle.definition.machine import ABORT, FAULT
 from lifecycle.definition.table import Table
-from lifecycle.errors import DefinitionError
+from lifecycle.errors import DefinitionError, IllegalTransitionError
 
 from .program import Action, Program
 
@@ -79,8 +79,14 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
             outcome = _interrupted(run, error, here.settles)
         event = outcome
 
-        while True:  # a second round only if an effect of the arrow raises: then the arrow was not taken
-            row = table.choose(run.phase, event, run.facts)
+        while True:  # a second round only if no arrow is open or an effect of it raises: then it was not taken
+            try:
+                row = table.choose(run.phase, event, run.facts)
+            except IllegalTransitionError as error:
+                if not program.interruptible or event in (ABORT, FAULT):
+                    raise
+                event = _interrupted(run, error, here.settles)
+                continue
             run.phase = row.target
             try:
                 if event in (ABORT, FAULT):

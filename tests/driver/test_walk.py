@@ -10,8 +10,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from lifecycle import Agent, AgentOptions
 from lifecycle.definition.effects import DRIVER, TOOLS, USER, answer, ask, hook, note, record, tell
 from lifecycle.definition.machine import ANYWHERE, Lifecycle, NoFacts, Phase
+from lifecycle.definition.step import Step
 from lifecycle.driver.performers.agent import AGENT
 from lifecycle.driver.performers.call import CALL
 from lifecycle.driver.performers.proposal import STEP
@@ -19,8 +21,9 @@ from lifecycle.driver.performers.turn import TURN
 from lifecycle.driver.program import LANES, Perform, Performers, Program
 from lifecycle.driver.programs import programs
 from lifecycle.driver.walk import Drive, perform_now
-from lifecycle.errors import DefinitionError, IllegalTransitionError
+from lifecycle.errors import DefinitionError, IllegalTransitionError, UnknownHookPointError
 from lifecycle.services.signal import CancelSignal
+from lifecycle.testing import ScriptedModel
 from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL
 
 pytestmark = pytest.mark.anyio
@@ -246,10 +249,13 @@ async def test_a_phase_that_has_nothing_to_say_and_several_ways_out_is_a_mistake
     )
 
 
-async def test_an_event_that_the_phase_does_not_take_is_refused() -> None:
+async def test_an_event_that_the_phase_does_not_take_is_a_fault_and_what_is_owed_is_performed() -> None:
     run = Walker({"walk": ["get_up"]})
-    with pytest.raises(IllegalTransitionError, match=r"^Errand cannot take 'get_up' in phase 'walking'"):
-        await walked(run)
+    await walked(run)
+
+    assert isinstance(run.error, IllegalTransitionError)
+    assert str(run.error).startswith("Errand cannot take 'get_up' in phase 'walking'")
+    assert run.log[-2:] == ["complain", "apologise"]
 
 
 class Resting(Lifecycle):
@@ -524,3 +530,11 @@ def test_an_arrow_that_led_on_before_it_failed_takes_all_of_it_back() -> None:
     with pytest.raises(ValueError, match="after all"):
         perform_now(RESTING, run, "begin")
     assert run.phase == "idle"
+
+
+def test_a_hook_point_that_the_hooks_do_not_know_is_an_error_when_the_agent_is_made() -> None:
+    class Budgeted(Step):
+        boundary = Step.boundary.but(hook("agent/budget", "serial"), *Step.boundary.does)
+
+    with pytest.raises(UnknownHookPointError, match="'agent/budget'"):
+        Agent(ScriptedModel(), options=AgentOptions(lifecycle=Budgeted))
