@@ -93,6 +93,23 @@ def test_the_examples_are_python() -> None:
     compile(example, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
+def test_the_first_example_runs(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("Short.", encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-c", blocks("python")[0]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[0] == "durable agent/inbox/spliced"
+    assert ran.stdout.splitlines()[-1] == "live agent/status"
+    assert "durable tool/result" in ran.stdout.splitlines()
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A user's project that holds the extension."""
