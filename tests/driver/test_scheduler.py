@@ -80,6 +80,8 @@ class Play:
         self.gates: dict[int, anyio.Event] = {}
         self.agent: Agent | None = None
         self.cancelled = False
+        self.free = False
+        """Bodies end by themselves."""
 
     def note(self, what: str, call: int = -1) -> None:
         self.log.append((what, call))
@@ -104,14 +106,20 @@ class Play:
             async with Agent(model, tools=[work], hooks=self.hooks(), options=options) as self.agent:
                 self.agent.session.observe(self.observe)
                 self.agent.followup("go")
-                await self.settle_one_by_one()
+                try:
+                    await self.settle_one_by_one()
+                finally:  # also when a check fails: the agent waits for every body
+                    self.free = True
+                    for gate in self.gates.values():
+                        gate.set()
 
     async def body(self, n: int) -> str:
         call, gate = self.batch.calls[n], self.gates.setdefault(n, anyio.Event())
         self.note("begin", n)
         try:
             with anyio.CancelScope(shield=call.stubborn):
-                await gate.wait()
+                if not self.free:
+                    await gate.wait()
         finally:
             self.note("end", n)
         if call.raises:
