@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -27,6 +28,7 @@ from lifecycle.vocabulary.requests import ModelSelection
 from .feed import EventStream, Feeds
 from .inbox import PendingInbox
 from .options import AgentOptions
+from .performers.agent import announce_recorded
 from .programs import programs
 from .runs import AgentRun
 from .walk import Drive, perform_now
@@ -233,10 +235,14 @@ class Agent:
     def cancel(self, cause: CancelCause = USER_CANCEL, *, keep_inbox: bool = False) -> None:
         """Stop the open turn or the maintenance task, and discard pending input unless `keep_inbox` (group CAN).
 
-        Returns at once; everything that runs is awaited to its end before the agent is idle.
+        Returns at once; everything that runs is awaited to its end before the agent is idle. From inside an append
+        nothing can be recorded: then what is pending is discarded as soon as that is over.
         """
         run = self._run
         self._need_life()
+        if run.session.appending is not None and not keep_inbox:
+            run.session.after_append(partial(self._cancel_again, cause))
+            keep_inbox = True
         before = run.cancelling, run.keeping
         run.cancelling, run.keeping = run.cancelling or cause, keep_inbox  # a cancel within a cancel is the later one
         run.disposing = run.disposing or run.leaving or cause == DISPOSED_CANCEL
@@ -246,6 +252,12 @@ class Agent:
             run.cancelling, run.keeping = before
             if run.phase == "idle":
                 run.disposing = run.leaving  # to cancel an idle agent arms nothing (CAN-07)
+
+    def _cancel_again(self, cause: CancelCause) -> None:
+        """Discard what a cancel from inside an append had to leave (CAN-12)."""
+        announce_recorded(self._run)
+        if self._run.tasks is not None:
+            self.cancel(cause)
 
     async def when_idle(self) -> None:
         """Wait until the current activity, and any that replaces it, has settled; never raises for a failed turn."""

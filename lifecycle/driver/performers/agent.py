@@ -64,22 +64,19 @@ def clear_next_turn(agent: AgentRun) -> None:
 
 
 def _clear(agent: AgentRun, target: InboxTarget) -> None:
-    """Discard what is pending in one list, unless the cancel keeps it (CAN-02, CAN-03).
+    """Discard what is pending in one list, unless the cancel keeps it (CAN-02, CAN-03)."""
+    if not agent.keeping:
+        agent.discarded = agent.session.inbox.clear(target)
 
-    During an append nothing can be recorded: then the signal fires first and this follows the append (CAN-12).
+
+def announce_recorded(agent: AgentRun) -> None:
+    """Announce an insertion as soon as it is recorded: nothing is discarded before it was announced (CAN-12).
+
+    One that was refused is none.
     """
-    if agent.keeping:
-        return
-    if agent.session.appending is not None:
-        agent.session.after_append(lambda: _clear_late(agent, target))
-        return
-    agent.discarded = agent.session.inbox.clear(target)
-
-
-def _clear_late(agent: AgentRun, target: InboxTarget) -> None:
-    announce_insertion(agent)  # if that append was an insertion: nothing is discarded before it was announced
-    agent.discarded = agent.session.inbox.clear(target)
-    announce_discard(agent)
+    waiting = (*agent.session.inbox.next_step, *agent.session.inbox.next_turn)
+    agent.inserted = tuple(message for message in agent.inserted if any(message is one for one in waiting))
+    announce_insertion(agent)
 
 
 @AGENT("agent/inbox/discarded", "agent/inbox/discarded:edit")
