@@ -55,16 +55,22 @@ class Loop:
     perhaps_never: bool = False
     header: str = ""
     """The node that it comes back to."""
+    overlapping: bool = False
+    """A round may begin before the one before is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A way out: of the innermost loop, or of as many as `levels` says. `stage` as for a branch."""
+    """A way out: of the innermost loop, or of as many as `levels` says. `stage` as for a branch.
+
+    With `again`, the loop around those that it leaves begins its next round; otherwise what follows them comes.
+    """
 
     when: str
     body: tuple[Block, ...]
     levels: int = 1
     stage: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,8 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "what runs goes on": "正在运行的继续运行",
         "and from outside": "同时来自外部",
         "whenever it comes from outside": "外部随时可能到来",
+        "the loop around begins anew": "外层循环重新开始",
+        "it begins": "正常开始",
         "nothing had begun": "尚未开始任何事",
         # -- the tables ----------------------------------------------------------------------------------------------
         "Phase": "阶段",

@@ -184,11 +184,13 @@ class _Structure:
         if not edges:
             return
         words = node.loops or (edges[0].when if len(edges) == 1 else "")
-        loop = Loop(words, tuple(self._options(edges)), perhaps_never=True, header=node.name)
+        body = tuple(self._asked_again(node, edges) or self._options(edges))
+        loop = Loop(words, body, perhaps_never=True, header=node.name)
         if node.name not in self._pools:
             yield loop
             return
-        bodies = Loop("each started call", tuple(self._pools[node.name].lane("body")), perhaps_never=True)
+        started = tuple(self._pools[node.name].lane("body"))
+        bodies = Loop("each started call", started, perhaps_never=True, overlapping=True)
         yield Par((Branch("scheduling, in model order", (loop,)), Branch("bodies overlap", (bodies,))))
 
     def said(self, effects: Iterable[Effect], stage: str) -> Iterator[Block]:
@@ -216,10 +218,20 @@ class _Structure:
     def _entered(self, name: str, nodes: set[str]) -> bool:
         return name == self.graph.initial or any(edge.source not in nodes for edge in self._edges_to(name))
 
+    def _asked_again(self, node: Node, edges: list[Edge]) -> list[Block]:
+        """One of the arrows and then the last effect of the node, which is asked anew each time."""
+        last = [effect for effect in node.does if effect.performed][-1:]
+        if self.folding or not last:
+            return []
+        ways = Alt(tuple(Branch(edge.when, tuple(self._take(edge))) for edge in edges))
+        return [*(ways.branches[0].body if len(edges) == 1 else [ways]), *self.said(last, node.name)]
+
     def _options(self, edges: list[Edge]) -> Iterator[Block]:
-        for edge in edges:
-            taken = tuple(self._take(edge))
-            yield from [Opt(edge.when, taken)] if len(edges) > 1 else taken
+        """What may be said, each thing once, also if arrows of several phases say it."""
+        taken = [(edge, tuple(self._take(edge))) for edge in edges]
+        options = {(edge.when, edge.emits): body for edge, body in reversed(taken)}
+        for (when, _), body in reversed(options.items()):
+            yield from [Opt(when, body)] if len(options) > 1 else body
 
     def _choose(self, name: str, stop: str | None, frame: Frame) -> Generator[Block, None, str | None]:
         """Draw the ways on from a node. Returns where the walk goes on, or None."""
@@ -255,7 +267,7 @@ class _Structure:
             levels, here = levels + 1, here.outer
         assert here.outer is not None
         if self._renews(here.outer, edge):
-            return Break(edge.when, tuple(taken), levels, _anytime(edge))
+            return Break(edge.when, tuple(taken), levels, _anytime(edge), again=here.follow is not None)
         if edge.target != here.follow:
             taken += self._walk(edge.target, here.follow, here.outer)
         return Break(edge.when, tuple(taken), levels, _anytime(edge))
@@ -291,16 +303,17 @@ class _Structure:
         self._inside.add(region.start)
         body = tuple(self._walk(region.start, end, frame))
         self._inside.discard(region.start)
+        instead = self._instead(region)
+        if instead:
+            body = (Alt((Branch("it begins", body), Branch("nothing had begun", instead))),)
         arriving = Loop("whenever it comes from outside", tuple(self._options(list(region.edges))), perhaps_never=True)
         yield Par((Branch("what runs goes on", body), Branch("and from outside", (arriving,))))
-        yield from self._instead(region)
 
-    def _instead(self, region: Meanwhile) -> Iterable[Block]:
-        """What the phases do that are entered from outside before the nested lifecycle began."""
-        targets = {edge.target for edge in region.edges} - {region.start}
-        said = {effect: None for target in targets for effect in self.graph.nodes[target].does}
-        if said:
-            yield Opt("nothing had begun", tuple(Say(effect) for effect in said))
+    def _instead(self, region: Meanwhile) -> tuple[Block, ...]:
+        """What is done where the nested lifecycle does not begin: something from outside has led elsewhere before."""
+        targets = dict.fromkeys(edge.target for edge in region.edges if edge.target != region.start)
+        said = dict.fromkeys(effect for target in targets for effect in self.graph.nodes[target].does)
+        return tuple(Say(effect) for effect in said)
 
 
 def pool_blocks(graph: Graph) -> tuple[Block, ...]:
