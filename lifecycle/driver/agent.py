@@ -245,13 +245,12 @@ class Agent:
             keep_inbox = True
         before = run.cancelling, run.keeping
         run.cancelling, run.keeping = run.cancelling or cause, keep_inbox  # a cancel within a cancel is the later one
-        run.disposing = run.disposing or run.leaving or cause == DISPOSED_CANCEL
+        # To cancel an idle agent arms nothing (CAN-07), also for a wake by who is told of what it discards.
+        run.disposing = run.leaving or (run.phase != "idle" and (run.disposing or cause == DISPOSED_CANCEL))
         try:
             self._take("cancel")
         finally:
             run.cancelling, run.keeping = before
-            if run.phase == "idle":
-                run.disposing = run.leaving  # to cancel an idle agent arms nothing (CAN-07)
 
     def _cancel_again(self, cause: CancelCause) -> None:
         """Discard what a cancel from inside an append had to leave (CAN-12)."""

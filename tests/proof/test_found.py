@@ -1,0 +1,33 @@
+"""What searching the abstract runs has found, on the real agent."""
+
+from __future__ import annotations
+
+import pytest
+from anyio import fail_after
+
+from lifecycle import Agent, Hooks
+from lifecycle.services.points import InboxPayload
+from lifecycle.testing import Reply, ScriptedModel
+from lifecycle.vocabulary.events import UserMessageEvent
+from lifecycle.vocabulary.failures import DISPOSED_CANCEL
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_who_is_told_what_the_cancel_of_an_idle_agent_discards_can_wake_it_whatever_the_cause() -> None:
+    hooks = Hooks()
+
+    @hooks.on("agent/inbox/discarded")
+    def ask_again(payload: InboxPayload) -> None:
+        agent.steer("again")
+
+    with fail_after(5):
+        async with Agent(ScriptedModel(otherwise=Reply(text="ok")), hooks=hooks) as agent:
+            agent.inject("staged")
+            agent.cancel(DISPOSED_CANCEL)
+            await agent.when_idle()
+
+            assert not agent.inbox.pending
+
+    admitted = [event for event in agent.session.events if isinstance(event.data, UserMessageEvent)]
+    assert len(admitted) == 1
