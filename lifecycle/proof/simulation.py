@@ -53,7 +53,7 @@ def run_virtually(
             the loop: first in, first out.
 
     Raises:
-        SimulationError: if it cannot go on. Under trio a run that waits for something outside waits for ever instead.
+        SimulationError: if it cannot go on; under trio it is the cause of an internal error of trio's.
     """
     order = None if interleaving is None else Choices(interleaving)
     if backend == "asyncio":
@@ -76,7 +76,10 @@ def run_virtually(
 
         async def on_trio() -> T:
             clockwork.begin()
-            return await main(clockwork)
+            try:
+                return await main(clockwork)
+            finally:
+                clockwork.end()
 
         return anyio.run(on_trio, backend=backend, backend_options={"clock": clock})
 
@@ -142,10 +145,10 @@ class Simulation:
     async def conduct(self, clockwork: Clockwork, most_moves: float = inf) -> None:
         """Make moves until it is `over`.
 
-        After `most_moves` the outside world makes its remaining acts, and nothing of it is released before them.
+        After `most_moves` the outside world does at once what it still has to do.
 
         Raises:
-            SimulationError: if nothing can move any more and it is not over.
+            SimulationError: if nothing can move any more and it is not over; or after twice as many moves.
         """
         while True:
             await clockwork.settled()
@@ -157,10 +160,12 @@ class Simulation:
                 act = self._acts.pop(0)
                 self.moves.append(act.label)
                 act.perform()
-            elif self._waiting or timed:
-                self._release(clockwork, timed)
-            else:
+            elif not (self._waiting or timed):
                 raise SimulationError(f"nothing can move any more after {len(self.moves)} moves, and it is not over")
+            elif len(self.moves) >= 2 * most_moves:
+                raise SimulationError(f"it is not over after {len(self.moves)} moves")
+            else:
+                self._release(clockwork, timed)
 
     def _release(self, clockwork: Clockwork, timed: bool) -> None:
         things = self._waiting

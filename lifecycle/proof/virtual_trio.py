@@ -34,6 +34,8 @@ class VirtualClock(trio.abc.Clock):
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.watched = True
+        """Somebody finds something to do once nothing else can run: the simulation, or trio itself at the end."""
 
     def start_clock(self) -> None:
         """Nothing to start."""
@@ -42,7 +44,11 @@ class VirtualClock(trio.abc.Clock):
         return self.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        return 0 if deadline <= self.now else inf
+        if deadline <= self.now:
+            return 0
+        if not self.watched:  # trio would wait for ever
+            raise SimulationError("every task waits for another one, or for something outside of the simulation")
+        return inf
 
 
 class _Deadlines(_run.Deadlines):
@@ -123,11 +129,20 @@ class VirtualTrio:
     def begin(self) -> None:
         """To be called once, by the first task of the run, before it waits for anything."""
         _run.GLOBAL_RUN_CONTEXT.runner.deadlines = self._deadlines
+        self._clock.watched = False
 
     async def settled(self) -> None:
         """Wait until nothing else can run."""
-        await trio.testing.wait_all_tasks_blocked()
+        self._clock.watched = True
+        try:
+            await trio.testing.wait_all_tasks_blocked()
+        finally:
+            self._clock.watched = False
         self._order.rounds = 0
+
+    def end(self) -> None:
+        """To be called by the first task of the run, last."""
+        self._clock.watched = True
 
     def next_deadline(self) -> float:
         """When the next timer ends; infinity if there is none."""
