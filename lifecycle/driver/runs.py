@@ -124,12 +124,15 @@ class AgentRun:
         self.handle.cancel(DISPOSED_CANCEL, keep_inbox=True)
 
     def tell(self, point: str, payload: Callable[..., Any], *values: Any) -> None:
-        """Tell live listeners: build the payload only if somebody hears it."""
+        """Tell live listeners: build the payload only if somebody hears it.
+
+        The feeds first: what a hook then does to the agent comes later in them than what it was told.
+        """
         if self.hooks.listeners(point) or self.feeds.open:
             made = payload(self.handle, *values)
-            self.hooks.emit(point, made)
             if self.feeds.open:
                 self.feeds.live(point, made)
+            self.hooks.emit(point, made)
 
 
 @dataclass(slots=True, eq=False)
