@@ -66,7 +66,7 @@ def perform(args: argparse.Namespace) -> int:
         raise CallError("--json and --sequence are two ways to show it; choose one")
     if args.lifecycle and not args.sequence:
         raise CallError("--lifecycle says whose participants --sequence draws; give both")
-    with own_output() as out, _log(args) as log:
+    with own_output() as out, recorded(args) as log:
         _show(args, log, out)
         if log.torn is not None:
             sentence = f"{log.name}, line {log.torn}: the last line was torn, and is left out"
@@ -111,11 +111,12 @@ def _chosen(args: argparse.Namespace, log: LogReader) -> Iterator[Turn]:
 
 
 @contextmanager
-def _log(args: argparse.Namespace) -> Generator[LogReader]:
+def recorded(args: argparse.Namespace, *, unpack: bool = True) -> Generator[LogReader]:
+    """The log that `args.log` names: a file, standard input, or a stored session."""
     if args.log == "-":
-        yield read_log(sys.stdin.buffer, "standard input")
+        yield read_log(sys.stdin.buffer, "standard input", unpack=unpack)
     elif args.store is None and os.path.lexists(args.log):
-        with open_log(Path(args.log)) as log:
+        with open_log(Path(args.log), unpack=unpack) as log:
             yield log
     else:
         yield anyio.run(_stored, args)

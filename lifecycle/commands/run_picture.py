@@ -27,14 +27,16 @@ from .timeline import ended, ending, lasted
 
 _MOST = 60
 """Characters of a text that a label shows."""
+_LONGEST_NOTE = 400
 
 
-def run_picture(turns: Iterable[Turn], lifecycle: type[Lifecycle] | None = None) -> str:
+def run_picture(turns: Iterable[Turn], lifecycle: type[Lifecycle] | None = None, last: str = "") -> str:
     """The Mermaid text of some turns of a log.
 
     Args:
         lifecycle: What was run: a lifecycle of the newest revision, or one derived from it. By default whichever of
             our revisions has a record of the name.
+        last: A note below it all.
 
     Raises:
         DefinitionError: if the lifecycle has no place in the newest revision.
@@ -45,6 +47,8 @@ def run_picture(turns: Iterable[Turn], lifecycle: type[Lifecycle] | None = None)
         wholes = [lifecycle if lifecycle in wholes else within(Agent, lifecycle)]
     script = _Script(wholes)
     blocks = tuple(block for turn in turns for block in _Scene(script, turn).blocks())
+    if last:
+        blocks += (Say(Note((DRIVER, SESSION), _plain(last, _LONGEST_NOTE))),)
     if not blocks:
         raise CallError("the log holds no event that could be drawn")
     return sequence_text(blocks)
@@ -272,9 +276,9 @@ def _detail(record: Record) -> str:
     return _plain(words)
 
 
-def _plain(words: str) -> str:
+def _plain(words: str, most: int = _MOST) -> str:
     """A text for a label: short, and without backticks, between which a picture takes text for a wire name."""
-    return shorten(printable(words).replace("`", "'"), _MOST)
+    return shorten(printable(words).replace("`", "'"), most)
 
 
 def _kind(message: Mapping[str, Any]) -> object:

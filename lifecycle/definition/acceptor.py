@@ -347,12 +347,21 @@ class Acceptor:
             return self._diverged("order", name, f"this revision records no {told}")
         return self._diverged("order", name, f"{told} cannot follow here")
 
+    def _takes(self, name: str) -> bool:
+        """Whether there is something left for a record to take, if it takes anything."""
+        rules = self._judge.rules.get(name, FREE)
+        return not rules.takes or rules.takes in self._known
+
     def _misfit(self, name: str, reason: str) -> Divergence:
         return self._diverged("reference", name, f"{name} does not fit: {reason}")
 
     def _diverged(self, why: Why, name: str, reason: str) -> Divergence:
         follow = self._language.after(self._state, self._known)
-        sure = {letter for letter, state in follow.items() if not (state.tentative or state.fragment)}
+        sure = {
+            letter
+            for letter, state in follow.items()
+            if not (state.tentative or state.fragment) and self._takes(letter.partition(":")[0])
+        }
         legal = sure or set(follow)
         inside = legal - self._language.outside
         now = self._turn

@@ -53,14 +53,16 @@ class LogReader:
     Args:
         lines: Its lines, each with its end; a last one without an end may be torn.
         name: What errors call it.
+        unpack: Whether a row of several chunks becomes as many records; otherwise it is one, without the chunks.
 
     Raises:
         LogFormatError: while iterating: what was read is no log, or not whole. A last line that was torn in the
             middle is no error: `torn` has its number, once all else was read.
     """
 
-    def __init__(self, lines: Iterable[bytes], name: str) -> None:
+    def __init__(self, lines: Iterable[bytes], name: str, *, unpack: bool = True) -> None:
         self.name = name
+        self._unpack = unpack
         self.header: Mapping[str, Any] | None = None
         """What the log says about its session, where it begins with that."""
         self.torn: int | None = None
@@ -147,6 +149,9 @@ class LogReader:
         seq, time = self._count(self._number(raw, "seq0"), len(pieces)), self._number(raw, "time0")
         kept: dict[str, Any] = {name: data[name] for name in ("index", "id", "name") if name in data}
         place: dict[str, Any] = {name: data[name] for name in ("turn", "step") if name in data}
+        if not self._unpack:
+            yield Record(self._line, seq, time, "assistant/chunk", place, raw)
+            return
         for n, piece in enumerate(pieces):
             step = steps[n] if n < len(steps) else 0
             time = time + step if time is not None and isinstance(step, int) else time
@@ -171,7 +176,7 @@ class LogReader:
 
 
 @contextmanager
-def open_log(path: Path) -> Generator[LogReader]:
+def open_log(path: Path, *, unpack: bool = True) -> Generator[LogReader]:
     """A log that is kept in a file.
 
     Raises:
@@ -182,12 +187,12 @@ def open_log(path: Path) -> Generator[LogReader]:
     except OSError as wrong:
         raise LogFormatError(str(path), None, f"it cannot be read ({wrong.strerror})") from wrong
     with file:
-        yield LogReader(_lines(file, str(path)), str(path))
+        yield LogReader(_lines(file, str(path)), str(path), unpack=unpack)
 
 
-def read_log(file: BinaryIO, name: str) -> LogReader:
+def read_log(file: BinaryIO, name: str, *, unpack: bool = True) -> LogReader:
     """A log that comes from an open file, such as standard input."""
-    return LogReader(_lines(file, name), name)
+    return LogReader(_lines(file, name), name, unpack=unpack)
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:

@@ -107,12 +107,10 @@ class AdoptedTurn(Turn):
     messages then stand right behind its start.
     """
 
-    adopt = Turn.opening.to(
-        Turn.claimed,
-        when="its messages were adopted without their claim",
-        drawn=False,
-        emits=[record("user/message"), record("user/message", act="more", times="*")],
-    )
+    adopted = Phase(record("user/message"), record("user/message", act="more", times="*"))
+
+    adopt = Turn.opening.to(adopted, when="its messages were adopted without their claim", drawn=False)
+    admit = adopted.to(Turn.claimed, drawn=False)
 
 
 class Adopted(Agent):
