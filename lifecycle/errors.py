@@ -3,6 +3,7 @@
     LifecycleError
     ├── DefinitionError             a lifecycle is declared wrongly; raised at import
     ├── IllegalTransitionError      an event that the current phase does not take
+    ├── DivergenceError             a live session is about to record what its lifecycle cannot have made
     ├── HookError
     │   ├── UnknownHookPointError   no hook point has that name
     │   ├── HookRegistrationError   the listener cannot serve at that point
@@ -34,7 +35,10 @@
     ├── ToolError                   raised by a tool's body: becomes an error result with its code
     ├── ModelError                  a structured failure of a model request
     │   └── InvalidPreparedCallError
-    └── SimulationError             a simulated run cannot go on, or was not possible
+    ├── SimulationError             a simulated run cannot go on, or was not possible
+    ├── HookFactoryError            what should make hooks for a check does not
+    ├── HookCheckError              a scenario in which checked hooks break a rule; also an AssertionError
+    └── CoverageError               a check did not reach what was asked for; also an AssertionError
 
 Each says who, what, where and what would have worked: in words, and in attributes.
 """
@@ -42,7 +46,7 @@ Each says who, what, where and what would have worked: in words, and in attribut
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lifecycle.vocabulary.failures import CancelCause, Failure
@@ -66,6 +70,23 @@ class IllegalTransitionError(LifecycleError):
     def __str__(self) -> str:
         takes = ", ".join(self.legal) or "nothing: it is final"
         return f"{self.machine} cannot take {self.event!r} in phase {self.phase!r}, which takes {takes}"
+
+
+class DivergenceError(LifecycleError):
+    """A live session was about to record what its lifecycle cannot have made; nothing was appended.
+
+    `event` is its wire name; `phases` says where the run was, `expected` what would have been legal there, and
+    `before` which records came last.
+    """
+
+    def __init__(
+        self, event: str, reason: str, phases: Iterable[str], expected: Iterable[str], before: Iterable[str] = ()
+    ) -> None:
+        self.event, self.reason = event, reason
+        self.phases, self.expected, self.before = tuple(phases), tuple(expected), tuple(before)
+        where, legal = " or ".join(self.phases) or "nowhere", ", ".join(self.expected) or "nothing"
+        told = f"; before it came {', '.join(self.before)}" if self.before else ""
+        super().__init__(f"{reason}; the run was in {where}, where this is legal: {legal}{told}")
 
 
 class HookError(LifecycleError):
@@ -258,3 +279,61 @@ class InvalidPreparedCallError(ModelError):
 
 class SimulationError(LifecycleError):
     """A simulated run cannot go on: a task turns on the spot, or waits for something outside of the simulation."""
+
+
+class HookFactoryError(LifecycleError):
+    """The function or module that should make the hooks of a check does not; the sentence says why."""
+
+
+class HookCheckError(LifecycleError, AssertionError):
+    """Checked hooks break a rule in `scenario`, which is as small as the search could make it.
+
+    Attributes:
+        scenario: The run, as data (a `lifecycle.testing.Scenario`).
+        contract: The rule that is broken, by name.
+        reason: What is wrong, in one sentence.
+        point: The hook point of the listener that did it; None if no listener can be named.
+        listener: That listener's name; None likewise.
+        moves: How many moves the outside world makes in the scenario.
+        examples_tried: How many scenarios it took to find the first failing one.
+        seed: What the search was begun with.
+        fixture: The case as JSON text, for `lifecycle fuzz --replay`.
+        program: The case as a small program.
+        picture: The run as a Mermaid sequence diagram in which the listener is marked.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        contract: str,
+        point: str | None,
+        listener: str | None,
+        scenario: Any,
+        moves: int,
+        examples_tried: int,
+        seed: int | None,
+        fixture: str,
+        program: str,
+        picture: str,
+    ) -> None:
+        self.reason, self.contract, self.point, self.listener = reason, contract, point, listener
+        self.scenario, self.moves, self.examples_tried, self.seed = scenario, moves, examples_tried, seed
+        self.fixture, self.program, self.picture = fixture, program, picture
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        found = "" if self.seed is None else f", found by example {self.examples_tried} of seed {self.seed}"
+        return (
+            f"{self.reason}\n({self.contract}{found})\n\n"
+            f"Run it again:\n\n{self.program}\nor keep this as a file for `lifecycle fuzz --replay FILE`:\n\n"
+            f"{self.fixture}\n\nWhat happened:\n\n{self.picture}"
+        )
+
+
+class CoverageError(LifecycleError, AssertionError):
+    """A check did not reach what was asked for; `missing` names it."""
+
+    def __init__(self, sentence: str, missing: Iterable[str]) -> None:
+        self.missing = tuple(missing)
+        super().__init__(sentence)

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from lifecycle.vocabulary.events import event_rules
 from lifecycle.vocabulary.rules import FREE, Rules, at
 
-from .language import Known, Language, State
+from .language import IN_STEP, Known, Language, State
 from .machine import Lifecycle
 from .revisions import NEWEST, REVISIONS
 from .revisions.records import EARLIER, FRAGMENTS, INHERITED, PLUGINS
@@ -30,6 +30,7 @@ Why: TypeAlias = Literal["order", "reference", "unknown", "end"]
 ends too early."""
 
 NOTHING: Known = frozenset()
+STEPPING: Known = frozenset({IN_STEP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class Acceptor:
         judge: A revision's name, a lifecycle derived from the newest Agent, or an `Alphabet` made before.
         last_turn: The number of the last turn of a log that is judged from a rest on.
         waiting: How many messages wait there, by list.
+        woken: Input has come already.
     """
 
     __slots__ = (
@@ -118,11 +120,12 @@ class Acceptor:
         *,
         last_turn: int = 0,
         waiting: Mapping[str, int] = MappingProxyType({}),
+        woken: bool = False,
     ) -> None:
         self._judge = judge if isinstance(judge, Alphabet) else alphabet_of(judge)
         self._language = self._judge.language
         self._kinds = self._judge.kinds
-        self._state = self._language.initial
+        self._state = self._language.woken if woken else self._language.initial
         self._known = NOTHING
         self._turn = _Turn(last_turn)
         self._identities: dict[str, deque[str]] = {}
@@ -297,6 +300,7 @@ class Acceptor:
             self._turn = _Turn(now.turn + 1, True)
         elif rules.counts == "step":
             self._turn = _Turn(now.turn, True, now.step + 1, True)
+            self._known = STEPPING
         elif rules.closes == "step":
             self._turn = _Turn(now.turn, True, now.step)
             self._forget()
@@ -381,7 +385,7 @@ PASSING = _Kind(FREE, True, False, False, True)
 
 @cache
 def _known_facts(facts: tuple[str, ...]) -> Known:
-    return frozenset(facts)
+    return STEPPING.union(facts)
 
 
 def _known(facts: Iterable[str]) -> Known:

@@ -29,6 +29,8 @@ from .table import Row, Table, table_of
 
 Known: TypeAlias = frozenset[str]
 """The facts that are true, of those that records tell."""
+IN_STEP = "a step is open"
+"""A fact that no guard reads: listeners may then append messages of their own."""
 
 
 class Item(NamedTuple):
@@ -39,9 +41,12 @@ class Item(NamedTuple):
     many: bool = False
     once: bool = False
     """Only when its phase is first entered in a run."""
+    hooked: bool = False
+    """Hook points are dispatched meanwhile."""
 
 
 SILENT = Item()
+HOOKED = Item(hooked=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,6 +151,13 @@ class Language:
             for name in item.names
         )
 
+    @cached_property
+    def woken(self) -> State:
+        """Where a run is that begins with input that came before."""
+        follow = self.after(self.initial, frozenset())
+        reached = frozenset(config for name in self.outside if name in follow for config in follow[name].configs)
+        return self._state(reached) if reached else self.initial
+
     def where(self, state: State) -> tuple[str, ...]:
         """The phases that a run may be in, the outermost first, such as `running/stepping/requesting`."""
         found: dict[str, str] = {}
@@ -211,7 +223,7 @@ class Language:
         if isinstance(frame.place, Row):
             items = track.arrows[frame.place]
             if frame.at < len(items):
-                yield from _perform(outer, frame, items[frame.at])
+                yield from self._perform(outer, frame, items[frame.at], known)
                 if frame.place.event not in (ABORT, FAULT):
                     yield from self._cut(outer, frame, frame.place.source, known)
             else:
@@ -219,7 +231,7 @@ class Language:
             return
         items, phase = track.phases[frame.place], track.table.phases[frame.place]
         if frame.at < len(items):
-            yield from _perform(outer, frame, items[frame.at])
+            yield from self._perform(outer, frame, items[frame.at], known)
             if not (phase.settles and any(item.names for item in items[frame.at :])):
                 yield from self._cut(outer, frame, frame.place, known)
         elif phase.runs is not None:
@@ -239,7 +251,7 @@ class Language:
         if isinstance(frame.place, Row):
             items = track.arrows[frame.place]
             if frame.at < len(items):
-                moves = _perform((), frame, items[frame.at])
+                moves = self._perform((), frame, items[frame.at], known)
             else:
                 moves = iter([("", (frame._replace(place=frame.place.target, at=0),))])
         else:
@@ -247,6 +259,19 @@ class Language:
             moves = (move for event in events for move in self._take((), frame, event, known))
         for name, (moved,) in moves:
             yield name, (moved, *inner)
+
+    def _perform(self, outer: Config, frame: Frame, item: Item, known: Known) -> Iterator[tuple[str, Config]]:
+        on = (*outer, frame._replace(at=frame.at + 1))
+        if item.hooked and IN_STEP in known:
+            for name in self._hooked:
+                yield name, (*outer, frame)
+        if not item.names or (item.once and frame.place in frame.seen):
+            yield "", on
+            return
+        for name in item.names:
+            yield name, (*outer, frame) if item.many else on
+        if not item.needed:
+            yield "", on
 
     def _cut(self, outer: Config, frame: Frame, phase: str, known: Known) -> Iterator[tuple[str, Config]]:
         for event in (ABORT, FAULT):
@@ -284,6 +309,10 @@ class Language:
     @cached_property
     def _counted(self) -> frozenset[str]:
         return frozenset(rules.adds for rules in self._rules.values() if rules.adds)
+
+    @cached_property
+    def _hooked(self) -> tuple[str, ...]:
+        return tuple(name for name, rules in self._rules.items() if rules.hooked)
 
     # -- compiling -----------------------------------------------------------------------------------------------
 
@@ -326,7 +355,8 @@ class Language:
                     found += made
                 before = effect.inner and effect.times == "*"
             elif effect.performed:
-                found += [SILENT] if not found or found[-1] is not SILENT else []
+                made = [HOOKED if effect.kind in (Kind.HOOK, Kind.ASK) else SILENT]
+                found += made if found[-1:] != made else []
                 before = False
         return tuple(found)
 
@@ -337,17 +367,6 @@ class Language:
     def _letter(self, name: str, act: str) -> str:
         form = self._rules[name].form(act) if name in self._rules else ""
         return f"{name}:{form}" if form else name
-
-
-def _perform(outer: Config, frame: Frame, item: Item) -> Iterator[tuple[str, Config]]:
-    on = (*outer, frame._replace(at=frame.at + 1))
-    if not item.names or (item.once and frame.place in frame.seen):
-        yield "", on
-        return
-    for name in item.names:
-        yield name, (*outer, frame) if item.many else on
-    if not item.needed:
-        yield "", on
 
 
 def _then(frame: Frame, runs: type[Lifecycle]) -> Mapping[str, str]:

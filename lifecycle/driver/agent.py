@@ -27,6 +27,7 @@ from lifecycle.vocabulary.requests import ModelSelection
 
 from .feed import EventStream, Feeds
 from .inbox import PendingInbox
+from .monitor import Monitor, by_default
 from .options import AgentOptions
 from .performers.agent import announce_recorded
 from .programs import programs
@@ -50,6 +51,9 @@ class Agent:
         session: The log to work on; a fresh one in memory if left out. It is closed with the agent.
         options: What is told once.
         task_group: A nursery of the host's, to work in instead of one of the agent's own (which is dearer).
+        monitor: Whether the definition watches every append: one that no run of the lifecycle makes then raises
+            DivergenceError, and nothing is appended. By default only where the environment has LIFECYCLE_MONITOR=1,
+            which the pytest plug-in sets.
 
     Leaving the context cancels the open turn (`disposed`), waits for it to settle, flushes and closes the session.
     """
@@ -64,6 +68,7 @@ class Agent:
         session: Session | None = None,
         options: AgentOptions | None = None,
         task_group: TaskGroup | None = None,
+        monitor: bool | None = None,
     ) -> None:
         options = options or AgentOptions()
         models = Models(model, route)
@@ -89,6 +94,7 @@ class Agent:
         self._stack: AsyncExitStack | None = None
         self._rested: anyio.Event | None = None
         self._unhook: list[Callable[[], None]] = []
+        self._monitored = by_default() if monitor is None else monitor
 
     def __repr__(self) -> str:
         return f"<Agent {self._run.session.id} {self._run.phase}>"
@@ -131,7 +137,9 @@ class Agent:
                 run.hooks.emit("session/event", EventPayload(self, event))
             run.feeds.durable(event)
 
-        self._unhook = [run.session.veto(veto), run.session.observe(observe)]
+        if self._monitored:  # before all others, so that it knows what they refuse
+            self._unhook = Monitor(run.session, run.options.lifecycle).attach()
+        self._unhook += [run.session.veto(veto), run.session.observe(observe)]
 
     def _unlisten(self) -> None:
         for remove in self._unhook:

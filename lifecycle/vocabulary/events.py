@@ -123,7 +123,7 @@ class UserMessageEvent(EventData, frozen=True):
 
     type: ClassVar[str] = "user/message"
     on_surface: ClassVar[bool] = True
-    rules: ClassVar[Rules] = Rules(replacing="anywhere")
+    rules: ClassVar[Rules] = Rules(replacing="anywhere", hooked=True)
     message: UserMessage
 
     def encode(self) -> str:

@@ -46,6 +46,7 @@ class Rules:
         lists: The field that names a list in which messages wait; it takes no more of them than there are.
         replacing: Where it may stand when it replaces what is on the surface: anywhere, in an open turn, or in an open
             step. None: where it may stand anyhow.
+        hooked: Whoever listens to a hook point may append one while a step is open, beside those of the lifecycle.
         adopts: All before it was adopted from another log (RSM-01).
         forms: The forms that are told apart.
     """
@@ -62,6 +63,7 @@ class Rules:
     before: tuple[str, ...] = ()
     lists: str = ""
     replacing: Literal["anywhere", "turn", "step"] | None = None
+    hooked: bool = False
     adopts: bool = False
     forms: tuple[Form, ...] = ()
 
