@@ -1,0 +1,206 @@
+"""The world of an abstract run: one agent with its turn, step and calls, and what the outside may still do to it.
+
+Everything here is an immutable value in one flat record, so that a world is copied and compared at the cost of a
+tuple. This is data only; `stepper` moves it, `performers` say what each effect does to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from lifecycle.definition.agent import AgentFacts
+from lifecycle.definition.machine import NoFacts
+from lifecycle.definition.step import StepFacts
+from lifecycle.definition.turn import TurnFacts
+
+from .happenings import Happening, Ledger
+from .invariants import Broken, broken
+
+Ids: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How far the outside world goes.
+
+    An `odd` move is one out of the ordinary: a cancel, a rejection, something that raises, a failing provider, a
+    refused append, a crash, and so on. Ordinary moves are free, so a search covers every way in which so many odd
+    things can meet.
+    """
+
+    messages: int = 2
+    """Inputs of any kind."""
+    odd: int = 2
+    steps: int = 2
+    """Steps of one turn; the provider's last answers ask for nothing more."""
+    calls: int = 2
+    """Calls of one answer, each parallel or not."""
+    cap: int = 2
+    """Calls that may run at once."""
+    retries: int = 1
+    """Of one step."""
+    causes: tuple[str, ...] = ("user", "disposed")
+    listeners: bool = True
+    """Listeners and observers do something when they are told of something, and not only hooks and other tasks."""
+    vetoes: bool = True
+    """Appends may be refused."""
+    crashes: bool = True
+    """The process may stop anywhere, and the session is repaired."""
+    hooks: bool = True
+    """Hooks do odd things, and not only the outside world."""
+    edits: bool = True
+    """Pending input may be removed."""
+    maintenance: bool = True
+
+    def but(self, **changes: Any) -> Bounds:
+        """The same, with some of it changed."""
+        return replace(self, **changes)
+
+
+class Call(NamedTuple):
+    """One tool call."""
+
+    parallel: bool
+    phase: str = ""
+    outcome: str = ""
+    """`ok` or the code of its error, once there is one."""
+    invoked: bool = False
+    error: bool = False
+    running: bool = False
+    """Its body has a task of its own that has not ended."""
+    context: str = ""
+    """A message that its result stages."""
+    frame: Any = None
+    """Where it goes on."""
+
+
+class BrokenError(Exception):
+    """The run has broken an invariant."""
+
+    def __init__(self, how: Broken) -> None:
+        super().__init__(str(how))
+        self.how = how
+
+
+@dataclass
+class World:
+    """One state of everything. The comments name what in the driver's working records a field stands for."""
+
+    # what the outside may still do
+    odd: int
+    sendable: Ids
+
+    # where everything is: the phases, and by task the frames of the walk
+    agent: str
+    turn: str = ""
+    step: str = ""
+    main: tuple[Any, ...] = ()
+    bodies: tuple[Any, ...] = ()
+    takes: tuple[Any, ...] = ()
+
+    # AgentRun
+    next_step: Ids = ()
+    next_turn: Ids = ()
+    cause: str = ""
+    woken: bool = False
+    disposing: bool = False
+    leaving: bool = False
+    gone: bool = False
+    status: str = "idle"
+    sending: tuple[str, str] | None = None
+    cancelling: str = ""
+    keeping: bool = False
+    discarded: Ids = ()
+    inserted: Ids = ()
+    editing: str = ""
+
+    # TurnRun
+    number: int = 0
+    claimed: Ids = ()
+    unsettled: tuple[tuple[str, str], ...] = ()
+    """Claimed messages of which the log does not say yet what has become of them, each with its list."""
+    steps: int = 0
+    proposals: int = 0
+    reason: str = "completed"
+    owed: bool = False
+    go_on: bool = True
+    error: bool = False
+
+    # StepRun
+    batch: Ids = ()
+    step_owed: bool = False
+    published: bool = False
+    decision: Ids | None = None
+    opened: bool = False
+    tools: bool = False
+    attempts: int = 0
+    stream: str = ""
+    """The attempt: `open`, `failed`, `shown` if something of it is visible; then `settling`, then `ended`."""
+    finish: str = ""
+    retry: bool = False
+
+    # Pool
+    calls: tuple[Call, ...] = ()
+    waiting: tuple[int, ...] = ()
+    started: tuple[int, ...] = ()
+    exclusive: bool = False
+    concluded: bool = False
+
+    def copy(self) -> World:
+        made = object.__new__(World)
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def key(self) -> tuple[object, ...]:
+        """All that tells it from others."""
+        return tuple(self.__dict__.values())
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.next_step or self.next_turn)
+
+    def facts(self, level: int) -> Any:
+        """What the guards of that level's lifecycle may read; 0 is the agent, 3 and more are calls."""
+        match level:
+            case 0:
+                return AgentFacts(self.pending, self.go_on and self.number > 0, self.keeping, self.disposing)
+            case 1:
+                return TurnFacts(self.owed, bool(self.next_step))
+            case 2:
+                admitted = self.decision is not None and (bool(self.decision) or self.step_owed)
+                return StepFacts(admitted, self.retry, bool(self.waiting), bool(self.started))
+            case _:
+                return NoFacts()
+
+    def call(self, n: int, **changes: Any) -> None:
+        """Change one call."""
+        calls = list(self.calls)
+        calls[n] = calls[n]._replace(**changes)
+        self.calls = tuple(calls)
+
+
+@dataclass
+class Scene:
+    """A world together with what is known of its run, which judges whatever it tells."""
+
+    world: World
+    ledger: Ledger
+    bounds: Bounds
+    story: list[Happening] | None = field(default=None, compare=False)
+    """All that happened, if somebody keeps it."""
+    told: bool = field(default=False, compare=False)
+    """Something was told since this was last unset."""
+
+    def copy(self) -> Scene:
+        return Scene(self.world.copy(), self.ledger.copy(), self.bounds, self.story)
+
+    def tell(self, now: Happening) -> None:
+        """Something happens. Raises BrokenError if it must not."""
+        if self.story is not None:
+            self.story.append(now)
+        self.told = True
+        how = broken(self.ledger, now)
+        if how is not None:
+            raise BrokenError(how)
+        self.ledger.note(now)
