@@ -371,7 +371,9 @@ def _changed(script: HookScript, answer: Any) -> Any:
         case "agent/request", _:
             return answer.model_copy(update={"max_tokens": 99})
         case "system-prompt/assemble", _:
-            return replace(answer, sections=(*answer.sections, PromptText("scripted", "as scripted")))
+            return replace(
+                answer, sections=(*answer.sections, PromptText(f"scripted {len(answer.sections)}", "as scripted"))
+            )
         case _:
             return _restreamed(cast("AsyncIterator[Chunk]", answer), cut=script.does == "cut")
 
