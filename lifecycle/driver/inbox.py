@@ -39,7 +39,7 @@ class PendingInbox:
         def edit() -> None:
             old = self._run.session.inbox.replace(id, message)
             if old is not None:
-                self._run.discarded, self._run.inserted = (old,), (message,)
+                self._run.edited_out, self._run.edited_in = (old,), (message,)
 
         return self._edit(edit)
 
@@ -49,7 +49,7 @@ class PendingInbox:
         def edit() -> None:
             old = self._run.session.inbox.remove(id)
             if old is not None:
-                self._run.discarded = (old,)
+                self._run.edited_out = (old,)
 
         return self._edit(edit)
 

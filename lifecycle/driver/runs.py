@@ -90,6 +90,8 @@ class AgentRun:
     discarded: tuple[UserMessage, ...] = ()
     inserted: tuple[UserMessage, ...] = ()
     editing: Callable[[], None] | None = None
+    edited_out: tuple[UserMessage, ...] = ()
+    edited_in: tuple[UserMessage, ...] = ()
 
     # what one request remembers for the next
     requested: bool = False

@@ -40,7 +40,7 @@ def _insert(agent: AgentRun, message: UserMessage, target: InboxTarget) -> None:
         raise
 
 
-@AGENT("agent/inbox/inserted", "agent/inbox/inserted:edit")
+@AGENT("agent/inbox/inserted")
 def announce_insertion(agent: AgentRun) -> None:
     inserted, agent.inserted = agent.inserted, ()
     for message in inserted:
@@ -51,6 +51,21 @@ def announce_insertion(agent: AgentRun) -> None:
 def edit(agent: AgentRun) -> None:
     assert agent.editing is not None
     agent.editing()
+
+
+@AGENT("agent/inbox/discarded:edit")
+def announce_edited_out(agent: AgentRun) -> None:
+    """Announce what the edit took away, and nothing else: it may come while something is still being inserted."""
+    discarded, agent.edited_out = agent.edited_out, ()
+    for message in discarded:
+        agent.tell("agent/inbox/discarded", InboxPayload, message)
+
+
+@AGENT("agent/inbox/inserted:edit")
+def announce_edited_in(agent: AgentRun) -> None:
+    inserted, agent.edited_in = agent.edited_in, ()
+    for message in inserted:
+        agent.tell("agent/inbox/inserted", InboxPayload, message)
 
 
 @AGENT("agent/inbox/spliced:clear next-step")
@@ -79,7 +94,7 @@ def announce_recorded(agent: AgentRun) -> None:
     announce_insertion(agent)
 
 
-@AGENT("agent/inbox/discarded", "agent/inbox/discarded:edit")
+@AGENT("agent/inbox/discarded")
 def announce_discard(agent: AgentRun) -> None:
     discarded, agent.discarded = agent.discarded, ()
     for message in discarded:
