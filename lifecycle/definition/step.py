@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .effects import DRIVER, HOOKS, LLM, PROMPT, SESSION, TOOLS, answer, ask, hook, note, notify, record, tell
 from .machine import ANYWHERE, Fold, Lifecycle, Phase, Sources
-from .tool_call import ToolCall
+from .tool_call import TOOL_OWNED, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,6 @@ SETTLE_CUT = (
 )
 """What a stream owes that was cut off: exactly one settlement and one live end, if it was dispatched (SET-06..09)."""
 
-TOOL_OWNED = tell(SESSION, "tool-owned events when applicable", sender=TOOLS, times="*", inner=True)
 RESULT = (ask(TOOLS, "ordered post", name="post", lane="commit"), record("tool/result"))
 DRAIN = (
     ask(TOOLS, "let started calls end", "and commit them in model order", name="drain"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .effects import DRIVER, HOOKS, TOOLS, answer, ask, hook, notify, tell
+from .effects import DRIVER, HOOKS, SESSION, TOOLS, answer, ask, hook, notify, tell
 from .machine import ANYWHERE, Lifecycle, Phase, Sources
 
+TOOL_OWNED = tell(SESSION, "tool-owned events when applicable", sender=TOOLS, times="*", inner=True)
+"""What a body records by itself, whenever it likes."""
 RESULT = notify("tools/result", "{ call, result }")
 UNDISPATCHED = tell(DRIVER, "the call becomes an error result", "aborted", name="aborted")
 FAULTED = tell(DRIVER, "the call becomes an error result", "what was raised", name="faulted")
@@ -18,7 +20,7 @@ class ToolCall(Lifecycle):
     """
 
     called = Phase(
-        hook("tools/pre-execute", "waterfall"),
+        hook("tools/pre-execute", "waterfall", times="?"),  # nobody is asked about a tool that there is not (TLP-07)
         answer(HOOKS, "allow, deny or ask", name="pre-execute verdict"),
         initial=True,
     )
@@ -32,6 +34,7 @@ class ToolCall(Lifecycle):
     executing = Phase(
         hook("tools/execute", "waterfall", "around the body"),
         ask(TOOLS, "body", sender=HOOKS, times="?", inner=True),
+        TOOL_OWNED,
         answer(TOOLS, "outcome"),
         lane="body",
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from .. import agent as newest_agent
 from .. import step as newest_step
+from .. import tool_call as newest_call
 from .. import turn as newest_turn
 from ..effects import DRIVER, HOOKS, LLM, PROMPT, SESSION, TOOLS, answer, ask, hook, notify, record, tell
 from ..machine import ANYWHERE, Lifecycle, Phase, Sources
@@ -23,7 +24,7 @@ STREAM = (
 CALL = (
     record("tool/call"),
     ask(TOOLS, "ordered pre, concurrent execute", name="pre and execute", lane="start"),
-    newest_step.TOOL_OWNED,
+    newest_call.TOOL_OWNED,
 )
 CLOSE = record("step/end")
 NO_TURN = tell(DRIVER, "claimed batch stays removed, no turn opens", name="no turn")

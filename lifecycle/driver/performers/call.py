@@ -109,7 +109,7 @@ def check(call: ToolCallRun) -> str:
     return "run"
 
 
-@CALL("tools/execute", suspends=True, inner=["body"])
+@CALL("tools/execute", suspends=True, inner=["body", "tool-owned events when applicable"])
 def execute(call: ToolCallRun) -> Coroutine[None, None, str]:
     """Run the body, inside its wrappers. A body that has started is always awaited to its end (TLP-05)."""
     return _execute(call)
