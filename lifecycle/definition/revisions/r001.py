@@ -180,6 +180,11 @@ class Agent(newest_agent.Agent):
     )
 
     turned = (
-        running.to(running, cond="retried and not disposing", when="a fresh turn makes the request again", drawn=False)
+        running.to(
+            running,
+            cond="retried and not (pending and healthy) and not disposing",
+            when="a fresh turn makes the request again",
+            drawn=False,
+        )
         | newest_agent.Agent.spec.declared["turned"]
     )
