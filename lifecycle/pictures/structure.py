@@ -7,16 +7,16 @@ Six rules decide:
 3. several ways are a choice up to the phase where at least two of them meet again; where one alone speaks, an option;
 4. an arrow back is a loop around what it repeats, unless its fold says that it is drawn as a note or by repetition;
 5. a way out of a loop is a break, which says what happens on the way to where the walk goes on behind the loop;
-6. what may come from outside while a nested lifecycle runs goes on beside it.
+6. what may come from outside while a nested lifecycle runs goes on beside it, phase by phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lifecycle.definition.effects import Effect, Message
-from lifecycle.definition.machine import ABORT, FAULT
+from lifecycle.definition.machine import ABORT, FAULT, LOOP
 
 from .blocks import Alt, Block, Branch, Break, Loop, Opt, Par, Say, simplified
 from .graph import Edge, Graph, Meanwhile, Node
@@ -227,11 +227,9 @@ class _Structure:
         return [*(ways.branches[0].body if len(edges) == 1 else [ways]), *self.said(last, node.name)]
 
     def _options(self, edges: list[Edge]) -> Iterator[Block]:
-        """What may be said, each thing once, also if arrows of several phases say it."""
-        taken = [(edge, tuple(self._take(edge))) for edge in edges]
-        options = {(edge.when, edge.emits): body for edge, body in reversed(taken)}
-        for (when, _), body in reversed(options.items()):
-            yield from [Opt(when, body)] if len(options) > 1 else body
+        for edge in edges:
+            taken = tuple(self._take(edge))
+            yield from [Opt(edge.when, taken)] if len(edges) > 1 else taken
 
     def _choose(self, name: str, stop: str | None, frame: Frame) -> Generator[Block, None, str | None]:
         """Draw the ways on from a node. Returns where the walk goes on, or None."""
@@ -306,8 +304,24 @@ class _Structure:
         instead = self._instead(region)
         if instead:
             body = (Alt((Branch("it begins", body), Branch("nothing had begun", instead))),)
-        arriving = Loop("whenever it comes from outside", tuple(self._options(list(region.edges))), perhaps_never=True)
-        yield Par((Branch("what runs goes on", body), Branch("and from outside", (arriving,))))
+        arriving = Branch("and from outside, whenever it comes", tuple(self._arriving(region)))
+        yield Par((Branch("what runs goes on", body), arriving))
+
+    def _arriving(self, region: Meanwhile) -> Iterator[Block]:
+        """What comes from outside, phase by phase; after each thing it may have been the last one."""
+        home, over = region.edges[0].source, ":over"
+        graph = Graph(home)
+        for edge in region.edges:
+            target = home if edge.target == region.start else edge.target
+            for name in (edge.source, target):
+                graph.nodes.setdefault(name, Node(name))
+            graph.nodes[edge.source].edges.append(replace(edge, target=target))
+        for node in graph.nodes.values():
+            node.edges.append(Edge("", "", node.name, over, (), "nothing more comes", LOOP))
+        graph.nodes[over] = Node(over)
+        outside = _Structure(graph, self.folding, pools=False)
+        yield from outside.whole()
+        self.shown |= outside.shown - {""}
 
     def _instead(self, region: Meanwhile) -> tuple[Block, ...]:
         """What is done where the nested lifecycle does not begin: something from outside has led elsewhere before."""
