@@ -4,9 +4,13 @@ Scripted models, gated tools and traces for tests of one story; scenarios and si
 `lifecycle.testing.strategies` makes scenarios for Hypothesis, which only that module imports.
 """
 
+from .arrows import Coverage
+from .cases import Case, Fixture
+from .checking import Report, Trial, check_case, check_hooks
 from .gates import Gate
 from .invariants import INVARIANTS, Invariant, problems
 from .models import Beat, Call, Line, Reply, ScriptedModel
+from .properties import invariant
 from .scenario import Act, Answer, AskedCall, HookScript, Move, Scenario, ToolScript
 from .simulation import Simulated, simulate
 from .tools import GatedTool
@@ -19,7 +23,10 @@ __all__ = [
     "AskedCall",
     "Beat",
     "Call",
+    "Case",
+    "Coverage",
     "Entry",
+    "Fixture",
     "Gate",
     "GatedTool",
     "HookScript",
@@ -27,11 +34,16 @@ __all__ = [
     "Line",
     "Move",
     "Reply",
+    "Report",
     "Scenario",
     "ScriptedModel",
     "Simulated",
     "ToolScript",
     "Trace",
+    "Trial",
+    "check_case",
+    "check_hooks",
+    "invariant",
     "problems",
     "simulate",
 ]

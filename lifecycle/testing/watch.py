@@ -1,0 +1,450 @@
+"""Watching hooks: what each call of a listener does, and which contract of its point it breaks.
+
+The listeners run as they are; nothing that they do is changed, except that `time.sleep` does not sleep. Knows nothing
+of scenarios, and does not judge runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import coroutine
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, cast
+
+import anyio
+
+from lifecycle.errors import HookError, IllegalPayloadError, TurnCancelledError
+from lifecycle.services.callables import is_async_generator
+from lifecycle.services.hooks import Hooks
+from lifecycle.services.points import (
+    Accept,
+    Allow,
+    Ask,
+    Block,
+    Deny,
+    Enter,
+    HookPoint,
+    Mode,
+    Reject,
+    Retry,
+    ToolOutcome,
+)
+from lifecycle.services.signal import CancelSignal
+from lifecycle.services.waterfall import Listener
+from lifecycle.vocabulary.events import Event, InboxSpliced
+
+from .actors import ScriptedFault
+from .fingerprints import fingerprint
+
+if TYPE_CHECKING:
+    from lifecycle import Agent
+
+_VERDICTS = (Accept, Allow, Ask, Block, Deny, Enter, Reject, Retry, ToolOutcome)
+_MISTAKES = (TypeError, AttributeError, NameError, LookupError, ArithmeticError, AssertionError, RecursionError)
+"""What a veto does not raise on purpose."""
+_INTERRUPTED = "interrupted"
+
+
+class Interrupted(Exception):
+    """Ends a run in which a listener was cancelled, which is all that the run was for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How patient a check is with a listener."""
+
+    seconds: float = 120.0
+    """Virtual seconds that one call may take by itself, without what `next()` takes."""
+    seconds_cancelled: float = 10.0
+    """The same once the signal of its turn has fired."""
+    retries: int = 10
+    """How many attempts of one step it may follow by another."""
+    may_raise: tuple[type[BaseException], ...] = ()
+    """What it raises on purpose."""
+
+
+USUAL = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A broken rule: `contract` names it, `reason` is a sentence; the call of a listener that did it, if one did."""
+
+    contract: str
+    reason: str
+    call: HookCall | None = None
+
+    @property
+    def key(self) -> tuple[str, str | None, str | None]:
+        """What makes two breaches one."""
+        call = self.call
+        return (self.contract, None, None) if call is None else (self.contract, call.point.name, call.listener)
+
+
+@dataclass(eq=False, slots=True)
+class HookCall:
+    """One call of one listener."""
+
+    point: HookPoint
+    listener: str
+    verdict: str = ""
+    """How it ended: the name of what it returned, or of what it raised; empty as long as it runs."""
+    nexts: int = 0
+    sent: int = 0
+    """How many messages it has put into the inbox."""
+    given: Any = None
+    """What `next()` returned."""
+    cancelled: bool = False
+    """A cancellation has ended it."""
+    lazy: bool = False
+    """It is an async generator, which goes on after it was called."""
+    inner: list[BaseException] = field(default_factory=lambda: [])
+    rests: list[tuple[Coroutine[Any, Any, Any], Awaitable[Any]]] = field(default_factory=lambda: [])
+    scope: anyio.CancelScope | None = None
+    struck: bool = False
+    delivered: bool = False
+    own: float = 0.0
+    since: float = 0.0
+    fired: float | None = None
+
+    @property
+    def short(self) -> str:
+        """The listener's name without its module and the functions around it."""
+        return self.listener.rpartition("<locals>.")[2].rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return f"{self.short} at {self.point.name}"
+
+
+class Moment(NamedTuple):
+    """Something that happened: a listener was called or returned, or an event was recorded."""
+
+    what: Literal["called", "returned", "recorded"]
+    call: HookCall | None = None
+    event: Event | None = None
+
+
+_current: ContextVar[HookCall | None] = ContextVar("watched_call", default=None)
+
+
+def blamed_now() -> HookCall | None:
+    """The call of a watched listener that runs right now."""
+    return _current.get()
+
+
+class Watch:
+    """What the listeners of one run do.
+
+    Args:
+        interrupt: Cancel a listener when listeners have been suspended so many times, as a host does that is cancelled.
+    """
+
+    def __init__(self, limits: Limits = USUAL, interrupt: int | None = None) -> None:
+        self.breaches: list[Breach] = []
+        self.moments: list[Moment] = []
+        self.raised: list[BaseException] = []
+        """What listeners raised as they may."""
+        self.refused: list[str] = []
+        """The types of the events that they vetoed."""
+        self.authors: dict[int, HookCall] = {}
+        """The call in which an event was recorded, by the event's number."""
+        self.interrupted = False
+        self.suspensions = 0
+        self._limits, self._interrupt = limits, interrupt
+
+    @property
+    def calls(self) -> list[HookCall]:
+        """Every call, in order."""
+        return [one.call for one in self.moments if one.what == "called" and one.call is not None]
+
+    @property
+    def verdicts(self) -> set[tuple[str, str]]:
+        """Hook points, each with what was answered there."""
+        return {(call.point.name, call.verdict) for call in self.calls if call.verdict}
+
+    def attend(self, agent: Agent) -> None:
+        """Note who records what, from now on."""
+        agent.session.observe(self._recorded)
+
+    def breach(self, contract: str, reason: str, call: HookCall | None = None) -> None:
+        """Note a broken rule; one within an interrupted call, and a second one of a kind, is no news."""
+        made = Breach(contract, reason, call)
+        if (not self.interrupted or contract == "cancellation") and made.key not in [one.key for one in self.breaches]:
+            self.breaches.append(made)
+
+    def _recorded(self, event: Event) -> None:
+        call = _current.get()
+        if call is not None:
+            self.authors[event.seq] = call
+            if isinstance(event.data, InboxSpliced):
+                call.sent += len(event.data.inserted)
+        self.moments.append(Moment("recorded", event=event))
+
+    @contextmanager
+    def blocking_forbidden(self) -> Generator[None]:
+        """Within the block, `time.sleep` in a listener is a breach, and takes no time."""
+        real, thread = time.sleep, threading.get_ident()
+
+        def sleep(seconds: SupportsIndex | float, /) -> None:
+            call = _current.get()
+            if call is None or threading.get_ident() != thread:
+                real(seconds)
+            else:
+                self.breach("blocking", f"{call} blocks the event loop with time.sleep({seconds})", call)
+
+        time.sleep = sleep
+        try:
+            yield
+        finally:
+            time.sleep = real
+
+    # -- one call -------------------------------------------------------------------------------------------------
+
+    def wrapped(self, point: HookPoint, listener: Listener) -> Listener:
+        """The listener, watched."""
+
+        def synchronous(payload: Any) -> Any:
+            call, before = self._begin(point, listener, payload)
+            token = _current.set(call)
+            try:
+                answer = listener.function(payload)
+            except BaseException as error:
+                self._raised(call, error, payload)
+                raise
+            finally:
+                _current.reset(token)
+                self._end(call, payload, before)
+            self._answered(call, answer, payload)
+            return answer
+
+        async def alone(payload: Any) -> Any:
+            return await self._awaited(point, listener, payload, None)
+
+        async def around(payload: Any, next: Callable[..., Awaitable[Any]]) -> Any:
+            return await self._awaited(point, listener, payload, next)
+
+        match point.mode:
+            case Mode.EMIT | Mode.VETO:
+                return Listener(listener.name, synchronous)
+            case Mode.WATERFALL:
+                return Listener(listener.name, around)
+            case _:
+                return Listener(listener.name, alone)
+
+    async def _awaited(
+        self, point: HookPoint, listener: Listener, payload: Any, next: Callable[..., Awaitable[Any]] | None
+    ) -> Any:
+        call, before = self._begin(point, listener, payload)
+        call.lazy = is_async_generator(listener.function)
+        signal = getattr(payload, "signal", None)
+        if isinstance(signal, CancelSignal):
+            signal.call(lambda: setattr(call, "fired", anyio.current_time()), call)
+        handed = (payload,) if next is None else (payload, self._next(call, next))
+        answer: Any = None
+        token = _current.set(call)
+        try:
+            if self._interrupt is None:
+                answer = await self._run(call, listener, handed)
+            else:
+                with anyio.CancelScope() as call.scope:
+                    answer = await self._run(call, listener, handed)
+                if call.scope.cancelled_caught:
+                    raise Interrupted
+        except BaseException as error:
+            self._raised(call, error, payload)
+            raise
+        finally:
+            _current.reset(token)
+            if isinstance(signal, CancelSignal):
+                signal.forget(call)
+            self._end(call, payload, before)
+        self._answered(call, answer, payload)
+        if call.delivered:
+            raise Interrupted
+        return answer
+
+    async def _run(self, call: HookCall, listener: Listener, handed: tuple[Any, ...]) -> Any:
+        made = listener.function(*handed)
+        if not hasattr(made, "__await__"):
+            return made
+        return await self._driven(call, made if inspect.iscoroutine(made) else _as_coroutine(made))
+
+    @coroutine
+    def _driven(self, call: HookCall, running: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Await it, and see each time that it is suspended and what it is resumed with."""
+        value: Any = None
+        thrown: BaseException | None = None
+        while True:
+            try:
+                waits = running.send(value) if thrown is None else running.throw(thrown)
+            except StopIteration as end:
+                return end.value
+            value = thrown = None
+            self.suspensions += 1
+            if self.suspensions == self._interrupt and call.scope is not None:
+                call.struck = self.interrupted = True
+                call.scope.cancel()
+            try:
+                value = yield waits
+            except BaseException as error:
+                call.delivered |= call.struck and isinstance(error, anyio.get_cancelled_exc_class())
+                thrown = error
+
+    def _begin(self, point: HookPoint, listener: Listener, payload: Any) -> tuple[HookCall, object]:
+        call = HookCall(point, listener.name, since=anyio.current_time())
+        self.moments.append(Moment("called", call))
+        return call, fingerprint(payload)
+
+    def _end(self, call: HookCall, payload: Any, before: object) -> None:
+        now = anyio.current_time()
+        call.own += now - call.since
+        self.moments.append(Moment("returned", call))
+        if fingerprint(payload) != before:
+            self.breach("frozen", f"{call} changes the payload, which is frozen; return a changed copy instead", call)
+        elif call.given is not None and fingerprint(call.given[0]) != call.given[1]:
+            self.breach("frozen", f"{call} changes what next() returned, which is frozen; return a changed copy", call)
+        if call.own > self._limits.seconds:
+            self.breach("deadline", f"{call} takes {call.own:g} seconds, where {self._limits.seconds:g} are due", call)
+        elif call.fired is not None:
+            late = now - max(call.fired, call.since)
+            if late > self._limits.seconds_cancelled:
+                self.breach("deadline", f"{call} goes on for {late:g} seconds after its turn was cancelled", call)
+        for rest, below in call.rests if not call.lazy else ():
+            state = inspect.getcoroutinestate(rest)
+            if state == inspect.CORO_CREATED:
+                rest.close()
+                cast("Coroutine[Any, Any, Any]", below).close()
+                self.breach("next", f"{call} calls next() and does not await it", call)
+            elif state == inspect.CORO_SUSPENDED and not call.cancelled:
+                self.breach("next", f"{call} ends while the next() that it began still runs", call)
+
+    def _next(self, call: HookCall, next: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def rest(below: Awaitable[Any]) -> Any:
+            token = _current.set(None)
+            call.own += anyio.current_time() - call.since
+            try:
+                answer = await below
+            except BaseException as error:
+                call.inner.append(error)
+                raise
+            finally:
+                call.since = anyio.current_time()
+                _current.reset(token)
+            call.given = answer, fingerprint(answer)
+            return answer
+
+        def called(payload: Any = None, /) -> Awaitable[Any]:
+            call.nexts += 1
+            if call.nexts > 1:
+                self.breach("next", f"{call} calls next() twice; keep the first answer instead", call)
+            elif call.verdict and not call.lazy:
+                self.breach("next", f"{call} calls next() after it has returned", call)
+            try:
+                below = next(payload)
+            except IllegalPayloadError as error:
+                self.breach("payload", str(error), call)
+                raise
+            made = rest(below)
+            call.rests.append((made, below))
+            return made
+
+        return called
+
+    # -- how it ended ---------------------------------------------------------------------------------------------
+
+    def _raised(self, call: HookCall, error: BaseException, payload: Any) -> None:
+        call.verdict = f"raises {type(error).__name__}"
+        if isinstance(error, (anyio.get_cancelled_exc_class(), GeneratorExit)):
+            call.cancelled, call.verdict = True, "is cancelled"
+        elif isinstance(error, Interrupted):
+            call.verdict = _INTERRUPTED
+        elif call.delivered:
+            self.breach("cancellation", f"{call} is cancelled and raises {error!r} instead of ending", call)
+        elif self._rightly(call, error, payload):
+            self.raised.append(error)
+            if call.point.mode is Mode.VETO:
+                self.refused.append(payload.event.type)
+        elif not isinstance(error, HookError) or not any(one.call is call for one in self.breaches):
+            self.breach("raises", f"{call} raises {type(error).__name__}: {error}", call)
+
+    def _rightly(self, call: HookCall, error: BaseException, payload: Any) -> bool:
+        for one in causes(error):
+            if isinstance(one, (ScriptedFault, Interrupted)) or any(one is other for other in call.inner):
+                return True
+        if isinstance(error, TurnCancelledError):
+            return bool(payload.signal.fired) if hasattr(payload, "signal") else False
+        if call.point.mode is Mode.VETO and isinstance(error, Exception):
+            return not isinstance(error, _MISTAKES)
+        return isinstance(error, self._limits.may_raise)
+
+    def _answered(self, call: HookCall, answer: Any, payload: Any) -> None:
+        point = call.point
+        call.verdict = "None" if answer is None else type(answer).__name__
+        if call.delivered:
+            self.breach("cancellation", f"{call} swallows its cancellation: it goes on, and returns {answer!r}", call)
+            return
+        if point.mode is Mode.EMIT:
+            call.verdict = "nothing"
+            if hasattr(answer, "__await__"):
+                self.breach("verdict", f"{call} returns an awaitable, which nobody awaits there", call)
+            elif isinstance(answer, (*_VERDICTS, *(one for one in _VERDICTS if answer is one))):
+                self.breach("verdict", f"{call} returns {answer!r}, which nobody reads there", call)
+            return
+        legal = any(answer is None if one is None else isinstance(answer, one) for one in point.verdicts)
+        if not legal and (answer is not None or point.verdicts):
+            kind = f"{answer!r} ({type(answer).__name__})" if answer is not None else "None"
+            self.breach("verdict", f"{call} returns {kind}, where {' or '.join(point.legal)} is allowed", call)
+            return
+        if not point.verdicts:
+            call.verdict = "nothing"
+        elif hasattr(answer, "__anext__"):
+            call.verdict = point.legal[0]
+        given = call.given is not None and answer is call.given[0]
+        if isinstance(answer, Retry) and not given and payload.attempt >= self._limits.retries:
+            self.breach("retry", f"{call} lets one step be requested again without end: {payload.attempt} times", call)
+
+
+class WatchedHooks(Hooks):
+    """A registry whose listeners are those of another one, now and later, each of them watched."""
+
+    def __init__(self, hooks: Hooks, watch: Watch) -> None:
+        super().__init__(points=hooks.points)
+        self._inner, self._watch = hooks, watch
+        self._known: dict[Listener, Listener] = {}
+        hooks._sums.add(self)
+        for name in self.points:
+            self._refresh(name)
+
+    def _refresh(self, name: str) -> None:
+        point = self.points[name]
+        self._chains[name] = tuple(self._of(point, listener) for listener in self._inner.listeners(name))
+        for other in self._sums:
+            other._refresh(name)
+
+    def _of(self, point: HookPoint, listener: Listener) -> Listener:
+        made = self._known.get(listener)
+        if made is None:
+            made = self._known[listener] = self._watch.wrapped(point, listener)
+        return made
+
+
+def causes(error: BaseException) -> Iterable[BaseException]:
+    """The error, and all those that led to it."""
+    seen: list[BaseException] = []
+    todo = [error]
+    while todo:
+        one = todo.pop()
+        if not any(one is other for other in seen):
+            seen.append(one)
+            more = (one.__cause__, one.__context__, *cast("tuple[BaseException, ...]", getattr(one, "exceptions", ())))
+            todo += [other for other in more if other is not None]
+    return seen
+
+
+async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
