@@ -82,7 +82,7 @@ async def review(step):  # performs agent/review; it returns the event that foll
     return "approve" if step.attempts > 1 else "revise"
 """.strip()
 """How a user extends the lifecycle. Where README shows it, it shows it word for word."""
-DRIVEN = "Agent(model, hooks=hooks, options=AgentOptions(lifecycle=ReviewedTurn, performers={'agent/review': review}))"
+DRIVEN = 'Agent(model, hooks=hooks, options=AgentOptions(lifecycle=ReviewedTurn, performers={"agent/review": review}))'
 DRAWN = ("lifecycle", "diagrams", "mypkg.flow:ReviewedTurn", "--hooks", "mypkg.flow:hooks", "--view", "overview")
 
 
