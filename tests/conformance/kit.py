@@ -72,6 +72,7 @@ async def scene(
     model: ScriptedModel | None = None,
     only: Sequence[str] | None = None,
     seconds: float = 5,
+    monitor: bool | None = None,
 ) -> AsyncGenerator[Scene]:
     """An entered agent with a scripted model; without a script every request is answered with `ok`.
 
@@ -79,7 +80,7 @@ async def scene(
     """
     model = model or (ScriptedModel(*script) if script else ScriptedModel(otherwise=Reply(text="ok")))
     hooks = hooks or Hooks()
-    agent = Agent(model, tools=tools, hooks=hooks, options=options, session=session)
+    agent = Agent(model, tools=tools, hooks=hooks, options=options, session=session, monitor=monitor)
     with anyio.fail_after(seconds):
         async with agent:
             with Trace(hooks, agent.session, only=only) as trace:

@@ -119,7 +119,7 @@ async def test_inb_03_the_verbs_are_forms_of_send(target: Any, wakeup: bool) -> 
 async def test_inb_04_coordinates_are_resolved_before_they_are_stored(
     start: float, delete: float, stored: tuple[int, int] | None
 ) -> None:
-    async with scene() as s:
+    async with scene(monitor=False) as s:  # no agent splices without claiming or discarding
         s.session.inbox.splice("next-step", 0, 0, (A, B, C))
         s.session.inbox.splice("next-step", start, delete)
 

@@ -24,6 +24,7 @@ from lifecycle.vocabulary.events import (
     SystemMessageEvent,
     ToolFault,
     ToolResultEvent,
+    TurnEnd,
     TurnStart,
     UserMessageEvent,
     decode_event,
@@ -32,7 +33,13 @@ from lifecycle.vocabulary.messages import AssistantMessage, SystemMessage, ToolR
 from lifecycle.vocabulary.stream import TimedStream
 from lifecycle.vocabulary.values import FrozenDict, Json
 
+from ..definition.matcher import first_illegal
+from ..definition.recorded import judgement, mutants, of_events
+from .faults import ACTIONS, HOST, SYNCHRONOUS, Struck
 from .kit import scene
+from .malformed import MALFORMED, TOLERATED
+from .test_end import CALLED, WAITS
+from .test_traces import STORIES, told
 
 pytestmark = pytest.mark.anyio
 
@@ -380,3 +387,55 @@ def test_log_08_one_that_may_be_ignored_is_kept_skipped_and_written_as_it_was() 
     assert session.append(TurnStart(turn=1)).seq == 2
     assert event.encode() == line
     assert Session.seeded(session.events).events[1].encode() == line
+
+
+# -- LOG-07: what the definition says of a log ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_log_07_a_malformed_sequence_is_refused_at_its_last_record(name: str) -> None:
+    records, expected = MALFORMED[name]
+    place, wrong = judgement(records, "000")
+
+    assert place == first_illegal(records, "000") == len(records) - 1
+    assert expected in str(wrong)
+
+
+@pytest.mark.parametrize("name", TOLERATED)
+def test_log_07_what_is_tolerated(name: str) -> None:
+    assert judgement(TOLERATED[name], "000") == (None, None)
+    assert first_illegal(TOLERATED[name], "000") is None
+
+
+@pytest.mark.parametrize("name", STORIES)
+async def test_log_07_every_reference_trace_is_legal_and_its_mutants_are_judged_alike(name: str) -> None:
+    begin, _ = STORIES[name]
+    records = of_events((await told(begin())).session.events)
+
+    assert judgement(records, "000") == (None, None)
+    for mutant in mutants(records):
+        assert judgement(mutant.records, "000")[0] == first_illegal(mutant.records, "000"), mutant[:2]
+
+
+@pytest.mark.parametrize("place", [*WAITS, *CALLED, "resolve", "open"])
+async def test_log_07_what_a_fault_leaves_is_legal_unless_a_boundary_was_refused(place: str) -> None:
+    actions = (*ACTIONS, HOST) if place in WAITS else SYNCHRONOUS
+    for action in actions:
+        nth, hit = 0, True
+        while hit:
+            story = Struck(place, nth, action)
+            await story.run()
+            nth, hit = nth + 1, story.hit
+            events = story.agent.session.events
+            lost = [
+                attempt
+                for attempt in story.attempts
+                if attempt.type in ("step/end", "turn/end") and attempt.data not in [event.data for event in events]
+            ]
+            at, wrong = judgement(of_events(events), "000")
+            if lost:
+                assert wrong is not None, (action, nth, "a lost end must not pass")
+            else:
+                assert at is None, (action, nth, str(wrong))
+            assert events
+            assert isinstance(events[-1].data, TurnEnd)
