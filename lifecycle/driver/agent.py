@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
+from pydantic import ValidationError
 
 from lifecycle.errors import AgentBusyError, AgentDisposedError, IllegalTransitionError, SessionError
 from lifecycle.services.hooks import Hooks
@@ -111,6 +112,7 @@ class Agent:
                 "another agent is on it; such a log must be repaired before it can go on"
             )
         resumed = run.session.last_turn > 0
+        run.session.occupy(self)
         self._listen()
         try:
             run.hooks.emit("agent/created", Payload(self))
@@ -145,6 +147,7 @@ class Agent:
         for remove in self._unhook:
             remove()
         self._unhook = []
+        self._run.session.vacate(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
@@ -200,6 +203,7 @@ class Agent:
         Returns the message that was queued, at once: an idle agent has opened the turn and claimed it by then.
 
         Raises:
+            TypeError: if it is neither a text, nor a message, nor content blocks. Nothing was queued.
             NotJsonError: if the message is no lossless JSON. Nothing was queued.
             DuplicateMessageError: if a message of that id is pending. Nothing was queued.
             AgentDisposedError: outside the agent's context.
@@ -232,7 +236,13 @@ class Agent:
     def _message(self, content: Input) -> UserMessage:
         if isinstance(content, UserMessage):
             return content
-        return user_message(content, id=f"m{self._run.session.next_seq}")
+        try:
+            return user_message(content, id=f"m{self._run.session.next_seq}")
+        except (TypeError, ValidationError) as wrong:
+            raise TypeError(
+                f"{self!r} takes a text, a UserMessage or content blocks, "
+                f"not this {type(content).__name__}: {content!r:.80}"
+            ) from wrong
 
     def _need_life(self) -> None:
         if self._run.tasks is None:
@@ -428,7 +438,13 @@ class Agent:
         """Everything that happens from now on, durable and live, in order.
 
         Subscribes at the call: take it before `followup`. The stream ends after the next idle status, or with
-        `until="disposed"` follows on. `since` first replays the durable events from that seq.
+        `until="disposed"` follows on; after the agent's end it ends at once. `since` first replays the durable events
+        from that seq.
+
+        Raises:
+            ValueError: if `until` is neither of the two, or `since` is negative.
         """
+        if since is not None and since < 0:
+            raise ValueError(f"events are replayed since a seq, which is 0 or more, not since {since}")
         replay = () if since is None else self._run.session.events[since:]
         return EventStream(self._run.feeds, until, replay)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Literal, NamedTuple, TypeAlias
+from weakref import ref
 
 import anyio
 
@@ -37,16 +38,22 @@ Occurrence: TypeAlias = Durable | Live
 class EventStream:
     """What happens to one agent, in order, from the moment it is made.
 
-    A plain iterator: it holds no scope and no task, and may be dropped at any time. It ends after the next idle
-    status, or with the agent.
+    A plain iterator: it holds no scope and no task, and may be dropped at any time; then nothing is kept for it. It
+    ends after the next idle status, or with the agent. Several tasks may read it: each gets what the others do not.
+
+    Raises:
+        ValueError: if `until` is neither "idle" nor "disposed".
     """
 
     def __init__(self, feeds: Feeds, until: Literal["idle", "disposed"], replay: Iterable[Event] = ()) -> None:
+        if until not in ("idle", "disposed"):  # a misspelt one would follow for ever
+            raise ValueError(f"events are followed until 'idle' or 'disposed', not until {until!r}")
         self._feeds, self._until = feeds, until
         self._queue: deque[Occurrence] = deque(Durable(event.type, event) for event in replay)
         self._arrived: anyio.Event | None = None
-        self._ended = False
-        feeds.open = (*feeds.open, self)
+        self._ended = feeds.closed
+        if not self._ended:
+            feeds.add(self)
 
     def __aiter__(self) -> AsyncIterator[Occurrence]:
         return self
@@ -55,7 +62,8 @@ class EventStream:
         while not self._queue:
             if self._ended:
                 raise StopAsyncIteration
-            self._arrived = anyio.Event()
+            if self._arrived is None:  # another reader may wait for it already
+                self._arrived = anyio.Event()
             await self._arrived.wait()
         return self._queue.popleft()
 
@@ -73,34 +81,51 @@ class EventStream:
     def close(self) -> None:
         """Take nothing more; what has arrived can still be read."""
         self._ended = True
-        self._feeds.open = tuple(stream for stream in self._feeds.open if stream is not self)
+        self._feeds.remove(self)
         if self._arrived is not None:
             self._arrived.set()
             self._arrived = None
 
 
 class Feeds:
-    """The open streams of one agent."""
+    """The open streams of one agent. It does not keep them alive: what nobody can read any more is not filled."""
 
-    __slots__ = ("open",)
+    __slots__ = ("closed", "open")
 
     def __init__(self) -> None:
-        self.open: tuple[EventStream, ...] = ()
+        self.open: tuple[ref[EventStream], ...] = ()
+        self.closed = False
+
+    def add(self, stream: EventStream) -> None:
+        """Hand `stream` what happens from now on, for as long as somebody has it."""
+        self.open = (*self.open, ref(stream, self._forget))
+
+    def remove(self, stream: EventStream) -> None:
+        """Hand `stream` nothing more."""
+        self.open = tuple(known for known in self.open if known() is not stream)
+
+    def _forget(self, dropped: ref[EventStream]) -> None:
+        self.open = tuple(known for known in self.open if known is not dropped)
 
     def live(self, name: str, payload: Any) -> None:
         """Hand a live event to every open stream."""
-        occurrence = Live(name, payload)
-        for stream in self.open:
-            stream.put(occurrence)
+        self._put(Live(name, payload))
 
     def durable(self, event: Event) -> None:
         """Hand a durable event to every open stream."""
         if self.open:
-            occurrence = Durable(event.type, event)
-            for stream in self.open:
+            self._put(Durable(event.type, event))
+
+    def _put(self, occurrence: Occurrence) -> None:
+        for known in self.open:
+            stream = known()
+            if stream is not None:
                 stream.put(occurrence)
 
     def close(self) -> None:
-        """End every stream."""
-        for stream in self.open:
-            stream.close()
+        """End every stream, also those that are made later."""
+        self.closed = True
+        for known in self.open:
+            stream = known()
+            if stream is not None:
+                stream.close()

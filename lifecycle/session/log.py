@@ -78,6 +78,7 @@ class Session:
         "_header",
         "_last_turn",
         "_observers",
+        "_occupant",
         "_open_turn",
         "_vetoes",
         "_view",
@@ -118,6 +119,7 @@ class Session:
         self._header: Header | None = None
         self._context: RequestContext | None = None
         self._closed = False
+        self._occupant: object = None
 
     @classmethod
     def memory(cls, id: str | None = None, *, clock: Callable[[], int] | None = None) -> Session:
@@ -350,6 +352,23 @@ class Session:
             self._vetoes = tuple(known for known in self._vetoes if known is not entry)
 
         return remove
+
+    def occupy(self, occupant: object) -> None:
+        """For agents: have the session to oneself. Two that write turns in one log would make it no log.
+
+        Raises:
+            SessionError: if somebody else has it.
+        """
+        if self._occupant not in (None, occupant):
+            raise SessionError(
+                f"session {self.id!r} is in use by {self._occupant!r}; leave that one first, or work on a fork() of it"
+            )
+        self._occupant = occupant
+
+    def vacate(self, occupant: object) -> None:
+        """Give back what `occupy` took. Does nothing for those who do not have it."""
+        if self._occupant is occupant:
+            self._occupant = None
 
     def after_append(self, callback: Callable[[], object]) -> None:
         """Call `callback` once, as soon as the append that runs now is over; at once if none does (CAN-12).
