@@ -29,7 +29,7 @@ from lifecycle.services.points import (
 from lifecycle.services.signal import CancelSignal
 from lifecycle.services.tools import Tool, ToolContext
 from lifecycle.vocabulary.chunks import Chunk, TextDelta
-from lifecycle.vocabulary.events import Opaque
+from lifecycle.vocabulary.events import Event, Opaque, StepEnd
 from lifecycle.vocabulary.failures import (
     DISPOSED_CANCEL,
     PARENT_CANCEL,
@@ -83,6 +83,13 @@ class Stage:
     """The scripted hooks that have done what they do, in that order."""
     streaming: int = 0
     bodies: int = 0
+    outlived: list[int] = field(default_factory=lambda: [])
+    """The seqs of steps' ends that came while a body or a stream was open."""
+
+    def look_at(self, event: Event) -> None:
+        """An observer of the log."""
+        if isinstance(event.data, StepEnd) and (self.streaming or self.bodies):
+            self.outlived.append(event.seq)
 
     def perform(self, act: Act) -> None:
         """Do something to the agent. What it refuses is noted, and nothing else."""
@@ -108,7 +115,7 @@ class Stage:
                     agent.inbox.remove(pending[0].id)
                 elif pending:
                     agent.inbox.replace(pending[0].id, user_message(act.text, id=f"e{agent.session.next_seq}"))
-            case "maintain" | "dispose":
+            case "maintain" | "dispose" | "abandon":
                 raise LifecycleError(f"only the outside world can {act.verb}")
 
     async def maintain(self, act: Act) -> None:

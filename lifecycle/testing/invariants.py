@@ -172,6 +172,12 @@ def attempts_settle_once(run: Simulated) -> Iterator[str]:
         yield f"{starts} streams were dispatched, and {settled} settled"
 
 
+def steps_outlive_their_parts(run: Simulated) -> Iterator[str]:
+    """When a step ends, its stream is closed, and the bodies of its calls have ended."""
+    for seq in run.outlived:
+        yield f"the step that ends at seq {seq} left a body or a stream behind"
+
+
 def comes_to_rest(run: Simulated) -> Iterator[str]:
     """Everything that was asked for is done in the end, the agent is idle, and nothing of the run is left."""
     if run.end != "idle":
@@ -196,7 +202,7 @@ def healthy_turns_go_on(run: Simulated) -> Iterator[str]:
     """A prompt waits only if the turn before it failed, was rejected or cancelled, or the agent is disposed of."""
     acts = [*run.scenario.moves, *(act for hook in run.scenario.hooks for act in hook.acts)]
     acts += [act for tool in run.scenario.tools for act in tool.does]
-    if run.end != "idle" or any(act.verb == "dispose" or act.cause == "disposed" for act in acts):
+    if run.end != "idle" or any(act.verb in ("dispose", "abandon") or act.cause == "disposed" for act in acts):
         return
     if run.vetoed or (run.agent is not None and run.agent.hooks.listeners("agent/pre-step")):
         return
@@ -212,6 +218,7 @@ INVARIANTS: Mapping[str, Invariant] = MappingProxyType(
             results_answer_calls,
             nothing_accepted_is_lost,
             attempts_settle_once,
+            steps_outlive_their_parts,
             comes_to_rest,
             healthy_turns_go_on,
         )

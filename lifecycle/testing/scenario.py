@@ -25,10 +25,13 @@ Cause: TypeAlias = Literal["user", "parent", "hook", "disposed"]
 class Act(Value, frozen=True):
     """Something done to the agent: by the outside world, or from within a hook or a tool.
 
-    `maintain` and `dispose` are for the outside world only. `remove` and `replace` edit the oldest pending message.
+    `remove` and `replace` edit the oldest pending message. For the outside world only: `maintain`; `dispose` leaves
+    the agent's context; `abandon` cancels the scope around it.
     """
 
-    verb: Literal["followup", "steer", "inject", "cancel", "remove", "replace", "maintain", "dispose"] = "followup"
+    verb: Literal["followup", "steer", "inject", "cancel", "remove", "replace", "maintain", "dispose", "abandon"] = (
+        "followup"
+    )
     text: str = "hello"
     """What is said, where something is."""
     cause: Cause = "user"
@@ -38,13 +41,13 @@ class Act(Value, frozen=True):
 
     @property
     def from_outside_only(self) -> bool:
-        return self.verb in ("maintain", "dispose")
+        return self.verb in ("maintain", "dispose", "abandon")
 
     def __str__(self) -> str:
         match self.verb:
             case "cancel":
                 return f"cancel {self.cause}{', keeping the inbox' if self.keep_inbox else ''}"
-            case "remove" | "maintain" | "dispose":
+            case "remove" | "maintain" | "dispose" | "abandon":
                 return self.verb
             case _:
                 return f"{self.verb} {self.text!r}"

@@ -71,6 +71,8 @@ class Simulated:
     """The steps' tool sets that were not disposed of then."""
     published: bool = False
     """`agent.step` was not None then."""
+    outlived: tuple[int, ...] = ()
+    """The seqs of steps' ends that came while a body or a stream of the step was still open."""
     refusals: tuple[Refusal, ...] = ()
     """What the agent refused of what it was asked for, by raising."""
     vetoed: tuple[str, ...] = ()
@@ -178,6 +180,7 @@ class _Run:
             listening = Hooks(points=hooks.points) + listening
             self._trace.listen(listening)
         self._agent = self._stage.agent = _agent_of(scenario, self._stage, listening, self._clock)
+        self._agent.session.observe(self._stage.look_at)
         self._rested = False
         if before is not None:
             before(self._agent)
@@ -201,7 +204,7 @@ class _Run:
                 for move in self.seen.scenario.moves:
                     sim.act(move.at, str(move), self._performer(move, crew))
                 sim.act(inf, "the host leaves", self._rest)
-                sim.act(inf, "the host is cancelled", self._host.cancel)
+                sim.act(inf, "the host is cancelled", self._give_up)
                 crew.start_soon(self._live)
             sim.over = True
         self.seen.leaked = tuple(task.name or "a task" for task in anyio.get_running_tasks() if task.id not in known)
@@ -231,15 +234,28 @@ class _Run:
         match move.verb:
             case "dispose":
                 return self._leave.set
+            case "abandon":
+                return self._host.cancel
             case "maintain":
                 return lambda: crew.start_soon(self._stage.maintain, move)
             case _:
-                return lambda: self._stage.perform(move)
+
+                def act() -> None:
+                    self._stage.perform(move)
+                    crew.start_soon(self._agent.when_idle)  # a host waits; if that never returns, the run is stuck
+
+                return act
 
     def _rest(self) -> None:
         """Nothing is left to do. Look at what is there, then let the host leave the agent's context."""
         self._at_rest()
         self._leave.set()
+
+    def _give_up(self) -> None:
+        """Nothing can move, and somebody still waits."""
+        if self.seen.end == "idle":
+            self.seen.end = "stuck"
+        self._host.cancel()
 
     def _at_rest(self) -> None:
         """The run rests, or cannot go on; unless the scenario disposes of it, the agent is still to be left."""
@@ -259,6 +275,7 @@ class _Run:
         seen.events = tuple(self._agent.session.events)
         seen.moves, seen.choices_used = tuple(self._sim.moves), self._sim.choices_used
         seen.refusals, seen.vetoed, seen.struck = tuple(stage.refusals), tuple(stage.vetoed), tuple(stage.struck)
+        seen.outlived = tuple(stage.outlived)
 
 
 def _agent_of(scenario: Scenario, stage: Stage, hooks: Hooks, clock: Callable[[], int]) -> Agent:

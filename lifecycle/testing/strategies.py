@@ -55,7 +55,10 @@ def moves(latest: int = 24) -> SearchStrategy[Move]:
         Move, at=at, verb=st.just("cancel"), cause=st.sampled_from((*CAUSES, "disposed")), keep_inbox=st.booleans()
     )
     others = st.builds(
-        Move, at=at, verb=st.sampled_from(("remove", "replace", "maintain", "dispose")), lasts=st.integers(0, 3)
+        Move,
+        at=at,
+        verb=st.sampled_from(("remove", "replace", "maintain", "dispose", "abandon")),
+        lasts=st.integers(0, 3),
     )
     return _weighed({says: 4, cancels: 2, others: 1})
 
@@ -145,6 +148,18 @@ def _behaving(point: str, does: Behaviour) -> SearchStrategy[HookScript]:
 
 
 @cache
+def vetoes(events: Sequence[str] = EVENTS) -> SearchStrategy[HookScript]:
+    """A veto of one event of these types."""
+    return st.builds(
+        HookScript,
+        point=st.just("session/append"),
+        does=st.just("raise"),
+        nth=st.integers(1, 4),
+        event=st.sampled_from(events),
+    )
+
+
+@cache
 def choices(longest: int = 20) -> SearchStrategy[tuple[int, ...]]:
     """Which of the things that wait comes next."""
     return st.just(()) | st.lists(st.integers(0, 3), min_size=longest // 2, max_size=longest).map(tuple)
@@ -178,7 +193,7 @@ def scenarios(
             tuple
         ),
         tools=st.tuples(*(tools(name) for name in names)),
-        hooks=st.lists(hooks or hook_scripts(), max_size=most_hooks).map(tuple),
+        hooks=st.lists(hook_scripts() if hooks is None else hooks, max_size=most_hooks).map(tuple),
         choices=choices(),
         interleaving=choices(40) if interleaved else st.none(),
         context=st.none() | st.just("here"),

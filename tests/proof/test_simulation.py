@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -35,7 +36,7 @@ from lifecycle.testing import (
 )
 from lifecycle.testing.actors import ScriptedFault
 from lifecycle.testing.scenario import behaviours
-from lifecycle.testing.strategies import hook_scripts, scenarios
+from lifecycle.testing.strategies import hook_scripts, scenarios, vetoes
 from lifecycle.vocabulary.events import TurnEnd
 from lifecycle.vocabulary.failures import Errored
 from lifecycle.vocabulary.messages import user_message
@@ -124,11 +125,17 @@ def test_scenarios_with_interleaved_callbacks_break_nothing(backend: Backend) ->
     search(scenarios(interleaved=True), 200, (backend,))
 
 
+def test_scenarios_with_vetoes_break_nothing() -> None:
+    """Where every second step is refused, a log is short; so they have a search of their own."""
+    search(scenarios(hooks=vetoes()), 200)
+
+
 @pytest.mark.slow
 def test_many_more_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     speed = search(scenarios(most_hooks=4, most_moves=6), 30_000)
     for backend in BACKENDS:
         search(scenarios(interleaved=True), 10_000, (backend,))
+    search(scenarios(hooks=vetoes()), 10_000)
 
     with capsys.disabled():
         sys.stdout.write(f"\n    {speed}\n")
@@ -235,6 +242,17 @@ def test_an_impossible_hook_is_refused_with_what_would_be_possible(wrong: dict[s
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ValidationError, match="two tools have one name"):
         Scenario(tools=(ToolScript(), ToolScript()))
+
+
+def test_a_run_on_asyncio_needs_neither_hypothesis_nor_trio() -> None:
+    script = (
+        "import sys; from lifecycle.testing import Move, Scenario, simulate; simulate(Scenario(moves=(Move(),)));"
+        "print(*sorted({'hypothesis', 'trio'} & set(sys.modules)))"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.split() == []
 
 
 @given(hook_scripts())
@@ -357,6 +375,18 @@ def test_an_agent_can_be_disposed_of_in_the_middle(backend: Backend) -> None:
     assert [reason.kind for reason in run.reasons] == ["aborted"]
 
 
+@both
+def test_the_scope_around_the_agent_can_be_cancelled_in_the_middle(backend: Backend) -> None:
+    run = simulate(PARALLEL.model_copy(update={"moves": (Move(), Move(at=9, verb="abandon"))}), backend=backend)
+
+    assert (run.end, run.phase) == ("idle", "disposed")
+    assert "call-1-3 lingers" in run.moves
+    assert problems(run) == []
+    assert [event.data.reason.to_json() for event in run.events if isinstance(event.data, TurnEnd)] == [
+        {"kind": "aborted", "reason": {"kind": "disposed"}}
+    ]
+
+
 def test_the_agent_can_be_prepared_by_the_caller() -> None:
     seen: list[Agent] = []
 
@@ -408,6 +438,7 @@ DOCTORED: dict[str, list[Callable[[Simulated], Simulated]]] = {
         lambda run: twice(run, "assistant/message"),
         lambda run: dataclasses.replace(run, happened=run.happened[:-6]),
     ],
+    "steps_outlive_their_parts": [lambda run: dataclasses.replace(run, outlived=(9,))],
     "comes_to_rest": [
         lambda run: dataclasses.replace(run, end="stuck"),
         lambda run: dataclasses.replace(run, bodies=1),
