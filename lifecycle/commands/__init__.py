@@ -33,17 +33,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from . import check, diagrams, diff, replay, run, sessions  # within reach of the handler of Ctrl-C
+    from . import check, diagrams, diff, explore, fuzz, replay, run, sessions  # within reach of the handler of Ctrl-C
 
     parser = argparse.ArgumentParser(
         prog="lifecycle",
         description="Run an agent turn from its declared lifecycle, look after the sessions that it leaves, show them "
-        "again, judge them by the definition, and draw the lifecycle.",
+        "again, judge them by the definition, and draw, compare and search the lifecycle.",
         epilog="lifecycle COMMAND --help says more, also what the exit codes mean.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, sessions, replay, check, diagrams, diff):
+    for command in (run, sessions, replay, check, diagrams, diff, explore, fuzz):
         command.declare(commands)
     return parser
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple
@@ -189,13 +189,3 @@ class _Search:
 
 def _named(row: Row, owner: str) -> str:
     return arrow_named(owner, row.event, row.arrow)
-
-
-def replayed(play: Play, labels: Sequence[str]) -> Iterator[tuple[str, Scene]]:
-    """The run with these labels once more: each move, and the scene after it. The last one may raise BrokenError."""
-    scene = play.opening()
-    scene.story = []
-    for label in labels:
-        move = next(move for move in play.moves(scene) if move.label == label)
-        scene = play.apply(scene, move)
-        yield label, scene

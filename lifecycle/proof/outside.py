@@ -22,6 +22,9 @@ from .places import AFTER, ASKED, BEFORE, CHOOSE, ENTER, NO_FAULTS, Faults, Fram
 from .stepper import Stepper
 from .world import Bounds, Ids, Scene, World
 
+NOBODY = "nobody interferes"
+APPENDED = "is appended"
+
 Act: TypeAlias = Callable[[Scene], None]
 
 
@@ -88,23 +91,23 @@ class Play:
         if frame[1] == BEFORE:
             name = frame[2].effect.name
             return [
-                Move(f"{name} is appended", stepper.go_on_taking),
+                Move(f"{name} {APPENDED}", stepper.go_on_taking),
                 Move(f"{name} is refused", partial(stepper.go_on_taking, refused=True), odd=1),
                 *self._crash(scene),
             ]
-        return [Move("nobody interferes", stepper.go_on_taking), *self._heard(scene, frame), *self._crash(scene)]
+        return [Move(NOBODY, stepper.go_on_taking), *self._heard(scene, frame), *self._crash(scene)]
 
     def _telling(self, scene: Scene) -> list[Move]:
         stepper, frame = self.stepper, scene.world.main[-1]
         if frame[1] == BEFORE:
             name = frame[2].effect.name
             return [
-                Move(f"{name} is appended", self._on_main(partial(stepper.append, refused=False))),
+                Move(f"{name} {APPENDED}", self._on_main(partial(stepper.append, refused=False))),
                 Move(f"{name} is refused", self._on_main(partial(stepper.append, refused=True)), odd=1),
                 *self._crash(scene),
             ]
         return [
-            Move("nobody interferes", self._on_main(stepper.go_on)),
+            Move(NOBODY, self._on_main(stepper.go_on)),
             *self._heard(scene, frame),
             *self._crash(scene),
         ]

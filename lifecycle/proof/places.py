@@ -76,6 +76,8 @@ class Performer:
     """What `perform` hands out if somebody outside decides."""
     ready: Callable[[Scene], bool] = _always
     """Of one that may be blocked: whether it is not any more."""
+    appends: bool = False
+    """Of what is no record itself: it appends all the same."""
     due: Callable[[Scene], bool] = _always
     """Of a record: whether anything is appended now, which might be refused."""
     refusing: Callable[[Scene], None] = _nothing
@@ -139,7 +141,7 @@ class Level:
         heard = {Kind.RECORD: "observers", Kind.NOTIFY: "all"}.get(effect.kind, "")
         performer = self._faulty.get(action.key, action.perform)
         assert isinstance(performer, Performer)
-        durable = effect.kind is Kind.RECORD
+        durable = effect.kind is Kind.RECORD or performer.appends
         return Place(station, row, action.key, performer, action.suspends, action.once, effect, heard, owed, durable)
 
     def only_events(self, phase: str) -> list[str]:

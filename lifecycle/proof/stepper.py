@@ -61,7 +61,7 @@ class Stepper:
             next((here.begin for here in level.stations.values() if here.begin is not None), None)
             for level in self.levels
         ]
-        self.watch: Callable[[Place], None] = lambda place: None
+        self.watch: Callable[[Place], None] = unwatched
         self.vetoes, self.listeners = vetoes, listeners
         self.taken: set[Row] = set()
         """Every arrow that was taken so far."""
@@ -394,3 +394,7 @@ class Stepper:
         if not world.main:
             world.disposing = world.leaving
             scene.tell(Happening("rest", step=world.published))
+
+
+def unwatched(_: Place) -> None:
+    """Nobody wants to know what is performed."""

@@ -6,7 +6,9 @@ tuple. This is data only; `stepper` moves it, `performers` say what each effect 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from lifecycle.definition.agent import AgentFacts
@@ -204,3 +206,29 @@ class Scene:
         if how is not None:
             raise BrokenError(how)
         self.ledger.note(now)
+
+
+_PLAIN = Bounds(hooks=False, vetoes=False, crashes=False)
+
+SCOPES: Mapping[str, Bounds] = MappingProxyType(
+    {
+        "anything odd once": Bounds(odd=1),
+        "faults that meet": Bounds(messages=1, causes=("user",)),
+        "cancels and wakes that meet": _PLAIN.but(calls=0, steps=1),
+        "many inputs": Bounds(messages=3, odd=1, calls=0, steps=1, causes=("user",), vetoes=False, crashes=False),
+        "many calls": Bounds(messages=1, odd=1, calls=3, causes=("user",)),
+    }
+)
+"""What is searched by default, each by what it is for; together some ten seconds."""
+
+WIDE: Mapping[str, Bounds] = MappingProxyType(
+    {
+        **SCOPES,
+        "anything odd twice": Bounds(calls=1),
+        "odd things in other tasks": Bounds(listeners=False, causes=("user",), edits=False),
+        "three cancels and wakes that meet": _PLAIN.but(odd=3, calls=0, steps=1),
+        "three faults that meet": Bounds(messages=1, odd=3, calls=1, causes=("user",)),
+        "every cause": Bounds(messages=1, calls=1, causes=("user", "parent", "hook", "disposed"), crashes=False),
+    }
+)
+"""A wider search, for some minutes."""

@@ -28,15 +28,17 @@ def plain_of_call(key: str) -> Callable[[Callable[[Scene, int], None]], None]:
 
 @asks(CALL, "tools/pre-execute", ("allows", 0), ("denies", 1))
 def allow(scene: Scene, call: int, label: str) -> str:
-    if label == "allows":
-        return "permit"
+    return "permit" if label == "allows" else _deny(scene, call)
+
+
+def _deny(scene: Scene, call: int) -> str:
     scene.world.call(call, outcome="DENIED")
     return "refuse"
 
 
-@asks(CALL, "tools/guard", ("lets it pass", 0))
+@asks(CALL, "tools/guard", ("lets it pass", 0), ("denies", 1))
 def guard(scene: Scene, call: int, label: str) -> str:
-    return "clear"
+    return "clear" if label == "lets it pass" else _deny(scene, call)
 
 
 @plain(CALL, "check the arguments")

@@ -45,7 +45,11 @@ def claim_first(scene: Scene) -> None:
     world.claimed = claimed + _claim(scene, world.next_turn[:1], "next-turn")
 
 
-@plain(TURN, "claim", inner=inner_of(Turn))
+def _waiting_for_next(scene: Scene) -> bool:
+    return bool(scene.world.next_step)
+
+
+@plain(TURN, "claim", inner=inner_of(Turn), appends=True, due=_waiting_for_next)
 def claim_next(scene: Scene) -> None:
     scene.world.claimed = _claim(scene, scene.world.next_step, "next-step")
 
