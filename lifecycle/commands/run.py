@@ -188,7 +188,7 @@ async def _turn(agent: Agent, prompt: str, console: Console, stop: Stop, lines: 
         console.out.check()
         if lines is None or not isinstance(tally.reason, Completed):
             how = "did not start" if tally.reason is None else told(tally.reason)
-            console.say(f"The turn {how.rstrip('.')}.")
+            console.say(f"The turn {how if how.endswith('?') else how.rstrip('.') + '.'}")
         if lines is None:
             console.say(f"It took {tally}.")
     return tally

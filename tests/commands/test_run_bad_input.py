@@ -73,6 +73,7 @@ def test_a_connection_that_is_refused(store: Path) -> None:
         ended = here("run", "--base-url", url, "--model", "m", "hi")
 
     failed(ended, "failed (TRANSPORT)", f"cannot connect to {url.removesuffix('/v1')}", "is the server running?")
+    assert "running?\n" in ended.err
     assert [end.startswith("--- turn 1 failed (TRANSPORT)") for _, end in kept(store)] == [True]
 
 
