@@ -7,6 +7,7 @@ from typing import Any
 from lifecycle import Hooks, Reject, Retry
 
 from .entry import Next, at, faulty
+from .properties import no_prompt_waits
 
 ENDLESS = "the run does not end"
 UNBOUNDED = "it asks again without a bound"
@@ -60,8 +61,8 @@ def sends_a_prompt_whenever_idle(hooks: Hooks) -> None:
             payload.agent.followup("is there anything else?")
 
 
-@faulty("Asks for a summary at the end of every turn, also of the summary's.", "session/event", finds=ENDLESS)
-def asks_for_a_summary_of_the_summary(hooks: Hooks) -> None:
+@faulty("Sends a prompt while the end of the turn is being announced.", "session/event", finds="it raises")
+def asks_for_a_summary_too_early(hooks: Hooks) -> None:
     @at(hooks, "session/event")
     def summarise(payload: Any) -> None:
         if payload.event.type == "turn/end" and payload.event.data.reason.kind == "completed":
@@ -96,9 +97,17 @@ def reminds_at_every_step(hooks: Hooks) -> None:
         payload.agent.inject("remember the rules")
 
 
-@faulty("Rejects a prompt and sends it again, to be rejected again.", "agent/pre-step", finds=ENDLESS)
-def sends_again_what_it_rejects(hooks: Hooks) -> None:
+@faulty(
+    "Puts a prompt off: rejects it and sends it again, where it waits until somebody else prompts.",
+    "agent/pre-step",
+    finds="a prompt waits for ever",
+    holds=(no_prompt_waits,),
+)
+def puts_a_prompt_off_for_ever(hooks: Hooks) -> None:
     @at(hooks, "agent/pre-step")
     async def later(payload: Any, next: Next) -> object:
-        payload.agent.followup("later, please")
+        if payload.turn % 2:
+            return await next()
+        for message in payload.messages:
+            payload.agent.send(message, "next-turn", wakeup=True)
         return Reject("not now")

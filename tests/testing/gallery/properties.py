@@ -21,6 +21,7 @@ from lifecycle.vocabulary.events import (
     TurnStart,
     UserMessageEvent,
 )
+from lifecycle.vocabulary.failures import FailureCode
 from lifecycle.vocabulary.messages import TextBlock, ToolCallBlock, ToolResultBlock, text_of
 
 D = TypeVar("D", bound=EventData)
@@ -72,6 +73,40 @@ def what_is_cancelled_is_not_said(run: Simulated) -> Iterator[str]:
     for seq, said in _told(run, UserMessageEvent):
         if said.message.id in discarded:
             yield f"message {said.message.id} was discarded, and is said at seq {seq}"
+
+
+def no_prompt_waits(run: Simulated) -> Iterator[str]:
+    """An agent that rests after turns that neither failed nor were cancelled has no prompt left."""
+    if run.end == "idle" and run.pending[1] and all(one.kind in ("completed", "blocked") for one in run.reasons):
+        yield f"the prompts {[message.id for message in run.pending[1]]} wait for somebody to prompt again"
+
+
+def every_call_has_its_result(run: Simulated) -> Iterator[str]:
+    """A call that has started has a result, however the turn ends."""
+    if run.vetoed:
+        return
+    open_calls: set[str] = set()
+    for event in run.events:
+        match event.data:
+            case ToolCallEvent(call_id=id):
+                open_calls.add(id)
+            case ToolResultEvent(message=message):
+                open_calls -= {block.tool_call_id for block in message.content if isinstance(block, ToolResultBlock)}
+            case TurnEnd(turn=turn):
+                if open_calls:
+                    yield f"turn {turn} ends at seq {event.seq}, and the calls {sorted(open_calls)} have no result"
+                open_calls.clear()
+            case _:
+                pass
+
+
+def every_attempt_is_settled(run: Simulated) -> Iterator[str]:
+    """A stream that was begun is settled in the log."""
+    if not run.vetoed:
+        begun = sum(one.payload.frame.type == "start" for one in run.live("agent/assistant-stream"))
+        settled = sum(event.type in ("assistant/message", "assistant/attempt") for event in run.events)
+        if begun != settled:
+            yield f"{begun} attempts were begun, and {settled} are settled"
 
 
 def act_never_runs(run: Simulated) -> Iterator[str]:
@@ -164,7 +199,7 @@ def limits_stay_small(run: Simulated) -> Iterator[str]:
 def somebody_serves_the_route(run: Simulated) -> Iterator[str]:
     """No turn fails for want of an adapter."""
     for n, reason in enumerate(run.reasons, 1):
-        if reason.kind == "error" and reason.error.code == "no_adapter":
+        if reason.kind == "error" and reason.error.code == FailureCode.NO_ADAPTER:
             yield f"turn {n} asks a provider that is not there"
 
 

@@ -10,6 +10,7 @@ from lifecycle.vocabulary.failures import Completed
 from lifecycle.vocabulary.values import FrozenDict
 
 from .entry import at, faulty
+from .properties import every_attempt_is_settled, every_call_has_its_result
 
 
 class NotNowError(Exception):
@@ -32,7 +33,12 @@ def vetoes_the_end_of_a_step(hooks: Hooks) -> None:
             raise NotNowError("noise")
 
 
-@faulty("Keeps error results out of the log.", "session/append", finds="a call without a result")
+@faulty(
+    "Keeps error results out of the log.",
+    "session/append",
+    finds="a call without a result",
+    holds=(every_call_has_its_result,),
+)
 def vetoes_error_results(hooks: Hooks) -> None:
     @at(hooks, "session/append")
     def veto(payload: Any) -> None:
@@ -40,7 +46,12 @@ def vetoes_error_results(hooks: Hooks) -> None:
             raise NotNowError("the model need not know")
 
 
-@faulty("Keeps failed attempts out of the log.", "session/append", finds="an attempt is never settled")
+@faulty(
+    "Keeps failed attempts out of the log.",
+    "session/append",
+    finds="an attempt is never settled",
+    holds=(every_attempt_is_settled,),
+)
 def vetoes_failed_attempts(hooks: Hooks) -> None:
     @at(hooks, "session/append")
     def veto(payload: Any) -> None:
