@@ -11,11 +11,15 @@ from lifecycle.definition.effects import Effect
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """One arrow or note, said while the lifecycle is in the node `stage`. `brief` leaves its detail out."""
+    """One arrow or note, said while the lifecycle is in the node `stage`. `brief` leaves its detail out.
+
+    `by` names what declares it: a phase (`Step.claimed`) or an arrow, by its key.
+    """
 
     effect: Effect
     brief: bool = False
     stage: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

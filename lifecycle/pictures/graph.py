@@ -33,6 +33,11 @@ class Node:
     edges: list[Edge] = field(default_factory=lambda: [])
 
     @property
+    def key(self) -> str:
+        """The name of its declaration: `Step.claimed`. Empty if it is no phase."""
+        return "" if self.phase is None or self.phase.owner is None else f"{self.phase.owner.__name__}.{self.phase.id}"
+
+    @property
     def rests(self) -> bool:
         """Nothing happens here until something comes from outside."""
         return self.phase is not None and not self.phase.final and not self.phase.does and self.phase.runs is None
@@ -109,6 +114,8 @@ def graph_of(lifecycle: type[Lifecycle], lens: Lens, prefix: str = "") -> Graph:
         )
         if name not in inner or ends:
             graph.nodes[source].edges.append(edge)
+            if ends and event == ABORT and not spec.phases[name].settles:
+                _cut_short(graph, f"{prefix}{name}", edge, spec.phases[name])
         elif event in (ABORT, FAULT):  # between two runs of the nested lifecycle, which answers for itself
             begins = inner[name].initial
             graph.nodes[begins].edges.append(replace(edge, source=begins))
@@ -134,6 +141,14 @@ def _splice(graph: Graph, inner: Graph, name: str, phase: Phase) -> None:
             if edge.target in final:
                 target = f"{name}:{phase.then[edge.event]}"
                 node.edges[n] = replace(edge, target=target)
+
+
+def _cut_short(graph: Graph, name: str, abort: Edge, phase: Phase) -> None:
+    """A cancel that is noticed as a nested lifecycle ends is heeded, whichever way that one ended."""
+    for event in dict.fromkeys(phase.then.values()):
+        end = f"{name}:{event}"
+        if end != abort.source:
+            graph.nodes[end].edges.append(replace(abort, source=end))
 
 
 def _let_in(graph: Graph, name: str, start: str, arriving: list[Edge], leaving: Iterable[str]) -> None:

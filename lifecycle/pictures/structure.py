@@ -165,7 +165,7 @@ class _Structure:
                 name = end
                 continue
             node = self.graph.nodes[name]
-            yield from self.said(node.does, name)
+            yield from self.said(node.does, name, node.key)
             yield from self.again(node)
             name = yield from self._choose(name, stop, frame)
 
@@ -193,10 +193,10 @@ class _Structure:
         bodies = Loop("each started call", started, perhaps_never=True, overlapping=True)
         yield Par((Branch("scheduling, in model order", (loop,)), Branch("bodies overlap", (bodies,))))
 
-    def said(self, effects: Iterable[Effect], stage: str) -> Iterator[Block]:
+    def said(self, effects: Iterable[Effect], stage: str, by: str) -> Iterator[Block]:
         """Effects, each followed by the part of a pooled run that it drives."""
         for effect in effects:
-            yield Say(effect, stage=stage)
+            yield Say(effect, stage=stage, by=by)
             if isinstance(effect, Message) and effect.lane and stage in self._pools:
                 yield from self._pools[stage].lane(effect.lane)
 
@@ -224,7 +224,7 @@ class _Structure:
         if self.folding or not last:
             return []
         ways = Alt(tuple(Branch(edge.when, tuple(self._take(edge))) for edge in edges))
-        return [*(ways.branches[0].body if len(edges) == 1 else [ways]), *self.said(last, node.name)]
+        return [*(ways.branches[0].body if len(edges) == 1 else [ways]), *self.said(last, node.name, node.key)]
 
     def _options(self, edges: list[Edge]) -> Iterator[Block]:
         for edge in edges:
@@ -246,7 +246,7 @@ class _Structure:
         if not on:
             return None
         join = self._join(name, frame) or stop
-        yield Alt(tuple(Branch(edge.when, tuple(self._branch(edge, join, frame)), _anytime(edge)) for edge in on))
+        yield Alt(tuple(Branch(edge.when, tuple(self._branch(edge, join, frame)), self._anytime(edge)) for edge in on))
         return join
 
     def _branch(self, edge: Edge, stop: str | None, frame: Frame) -> Iterator[Block]:
@@ -265,10 +265,14 @@ class _Structure:
             levels, here = levels + 1, here.outer
         assert here.outer is not None
         if self._renews(here.outer, edge):
-            return Break(edge.when, tuple(taken), levels, _anytime(edge), again=here.follow is not None)
+            return Break(edge.when, tuple(taken), levels, self._anytime(edge), again=here.follow is not None)
         if edge.target != here.follow:
             taken += self._walk(edge.target, here.follow, here.outer)
-        return Break(edge.when, tuple(taken), levels, _anytime(edge))
+        return Break(edge.when, tuple(taken), levels, self._anytime(edge))
+
+    def _anytime(self, edge: Edge) -> str:
+        """The phase from any point of which the edge may be taken, if that is so: a cancel and a fault do not wait."""
+        return edge.source if edge.event in (ABORT, FAULT) and self.graph.nodes[edge.source].phase is not None else ""
 
     def _join(self, name: str, frame: Frame) -> str | None:
         onward = [edge for edge in self._forward(frame, name) if edge.target not in frame.stuck]
@@ -277,7 +281,7 @@ class _Structure:
 
     def _take(self, edge: Edge) -> Iterator[Block]:
         self.shown.add(edge.key)
-        yield from self.said(edge.emits, edge.source)
+        yield from self.said(edge.emits, edge.source, edge.key)
 
     def _fold(self, edge: Edge, frame: Frame) -> Iterator[Block]:
         if (edge.source, edge.target) not in frame.back or not self.folding:
@@ -301,9 +305,9 @@ class _Structure:
         self._inside.add(region.start)
         body = tuple(self._walk(region.start, end, frame))
         self._inside.discard(region.start)
-        instead = self._instead(region)
+        instead = tuple(self._instead(region))
         if instead:
-            body = (Alt((Branch("it begins", body), Branch("nothing had begun", instead))),)
+            body = (Alt((Branch("it begins", body), *instead)),)
         arriving = Branch("and from outside, whenever it comes", tuple(self._arriving(region)))
         yield Par((Branch("what runs goes on", body), arriving))
 
@@ -323,11 +327,12 @@ class _Structure:
         yield from outside.whole()
         self.shown |= outside.shown - {""}
 
-    def _instead(self, region: Meanwhile) -> tuple[Block, ...]:
+    def _instead(self, region: Meanwhile) -> Iterator[Branch]:
         """What is done where the nested lifecycle does not begin: something from outside has led elsewhere before."""
-        targets = dict.fromkeys(edge.target for edge in region.edges if edge.target != region.start)
-        said = dict.fromkeys(effect for target in targets for effect in self.graph.nodes[target].does)
-        return tuple(Say(effect) for effect in said)
+        for target in dict.fromkeys(edge.target for edge in region.edges if edge.target != region.start):
+            node = self.graph.nodes[target]
+            if node.does:
+                yield Branch("nothing had begun", tuple(self.said(node.does, target, node.key)), whose=target)
 
 
 def pool_blocks(graph: Graph) -> tuple[Block, ...]:
@@ -336,10 +341,5 @@ def pool_blocks(graph: Graph) -> tuple[Block, ...]:
     blocks: list[Block] = []
     for name in graph.pools:
         node = graph.nodes[name]
-        blocks += [*structure.said(node.does, name), *structure.again(node)]
+        blocks += [*structure.said(node.does, name, node.key), *structure.again(node)]
     return simplified(tuple(blocks))
-
-
-def _anytime(edge: Edge) -> str:
-    """The node from any point of which the edge may be taken, if that is so: a cancel and a fault wait for nothing."""
-    return edge.source if edge.event in (ABORT, FAULT) else ""
