@@ -7,7 +7,7 @@ from typing import Any
 from lifecycle import Hooks, Reject, Retry
 
 from .entry import Next, at, faulty
-from .properties import no_prompt_waits
+from .properties import no_prompt_of_a_hook_waits, no_prompt_waits
 
 ENDLESS = "the run does not end"
 UNBOUNDED = "it asks again without a bound"
@@ -76,8 +76,30 @@ def injects_whenever_a_turn_stops(hooks: Hooks) -> None:
         payload.agent.inject("are you sure?")
 
 
-@faulty("Goes on after a failure, also of what it goes on with.", "agent/error", finds=ENDLESS)
+@faulty("Goes on after every failure, also of what it goes on with.", "agent/status", finds=ENDLESS)
 def goes_on_after_every_error(hooks: Hooks) -> None:
+    failed = False
+
+    @at(hooks, "agent/error")
+    def note(payload: Any) -> None:
+        nonlocal failed
+        failed = True
+
+    @at(hooks, "agent/status")
+    def go_on(payload: Any) -> None:
+        nonlocal failed
+        if payload.status == "idle" and failed:
+            failed = False
+            payload.agent.followup("please go on")
+
+
+@faulty(
+    "Sends a prompt while a turn fails, which nobody takes up when it has failed.",
+    "agent/error",
+    finds="a prompt waits for ever",
+    holds=(no_prompt_of_a_hook_waits,),
+)
+def goes_on_too_early(hooks: Hooks) -> None:
     @at(hooks, "agent/error")
     def go_on(payload: Any) -> None:
         payload.agent.followup("please go on")

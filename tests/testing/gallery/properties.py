@@ -81,9 +81,20 @@ def no_prompt_waits(run: Simulated) -> Iterator[str]:
         yield f"the prompts {[message.id for message in run.pending[1]]} wait for somebody to prompt again"
 
 
+def no_prompt_of_a_hook_waits(run: Simulated) -> Iterator[str]:
+    """What these hooks have sent does not wait when the agent rests."""
+    waits = [message.id for message in run.pending[1] if text_of(message) == "please go on"]
+    if run.end == "idle" and run.phase == "idle" and waits:
+        yield f"{waits} wait for somebody to prompt"
+
+
+def _vetoed_by_the_scenario(run: Simulated) -> bool:
+    return any(hook.point == "session/append" for hook in run.struck)
+
+
 def every_call_has_its_result(run: Simulated) -> Iterator[str]:
     """A call that has started has a result, however the turn ends."""
-    if run.vetoed:
+    if _vetoed_by_the_scenario(run):
         return
     open_calls: set[str] = set()
     for event in run.events:
@@ -102,7 +113,7 @@ def every_call_has_its_result(run: Simulated) -> Iterator[str]:
 
 def every_attempt_is_settled(run: Simulated) -> Iterator[str]:
     """A stream that was begun is settled in the log."""
-    if not run.vetoed:
+    if not _vetoed_by_the_scenario(run):
         begun = sum(one.payload.frame.type == "start" for one in run.live("agent/assistant-stream"))
         settled = sum(event.type in ("assistant/message", "assistant/attempt") for event in run.events)
         if begun != settled:
