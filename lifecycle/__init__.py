@@ -7,6 +7,7 @@ from lifecycle.driver.agent import Agent
 from lifecycle.driver.feed import Durable, EventStream, Live
 from lifecycle.driver.options import AgentOptions
 from lifecycle.services.hooks import Hooks
+from lifecycle.services.listeners import Next
 from lifecycle.services.model import Model, PreparedCall
 from lifecycle.services.points import (
     Accept,
@@ -50,6 +51,7 @@ __all__ = [
     "Live",
     "Model",
     "ModelSelection",
+    "Next",
     "ParentCancel",
     "PreparedCall",
     "Prompt",

@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 
 from lifecycle.errors import LifecycleError
 
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="lifecycle COMMAND --help says more, also what the exit codes mean.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"lifecycle {version('turn-lifecycle')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (run, sessions, replay, check, diagrams, diff, explore, fuzz):
         command.declare(commands)

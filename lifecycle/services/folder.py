@@ -20,8 +20,8 @@ MAX_DEPTH = 40
 """The deepest path, and walk: each level holds a file descriptor."""
 MAX_VISITED = 20_000
 """The most entries that one walk looks at."""
-SKIPPED = frozenset({".git"})
-"""Folders that a walk tells of and does not enter."""
+SKIPPED = frozenset({"node_modules", "__pycache__"})
+"""Folders that a walk tells of and does not enter; hidden ones (`.git`, `.venv`) likewise."""
 
 # Not blocking, because to open a pipe would wait for its other end; never through a link, which is resolved by hand.
 _OPEN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | os.O_RDONLY
@@ -152,7 +152,7 @@ class Walk:
             except OSError:
                 continue  # it vanished meanwhile
             yield Entry(prefix + name, name, status, folder)
-            if not depth or not S_ISDIR(status.st_mode) or name in SKIPPED:
+            if not depth or not S_ISDIR(status.st_mode) or name in SKIPPED or name.startswith("."):
                 continue
             try:
                 inner = os.open(name, _OPEN_FOLDER, dir_fd=folder)

@@ -204,7 +204,7 @@ async def test_a_workspace_that_is_no_folder_is_refused_at_once(root: Path, name
 # -- what they say ------------------------------------------------------------------------------------------------
 
 
-async def test_list_files_tells_kinds_and_sizes_and_does_not_enter_git(root: Path) -> None:
+async def test_list_files_tells_kinds_and_sizes_and_enters_no_hidden_folder(root: Path) -> None:
     (root / "link").symlink_to("src")
     (root / "two\nlines").touch()
 
