@@ -25,7 +25,11 @@ import pytest
 import lifecycle
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = {"lifecycle": ROOT / "lifecycle", "lifecycle_adapters": ROOT / "adapters" / "lifecycle_adapters"}
+SOURCES = {
+    "lifecycle": ROOT / "lifecycle",
+    "lifecycle_adapters": ROOT / "adapters" / "lifecycle_adapters",
+    "lifecycle_pytest": ROOT / "adapters" / "lifecycle_pytest",
+}
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors",),
@@ -36,7 +40,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("policies", "proof"),
     ("face",),  # lifecycle/__init__.py: reads everything below it, and is read by what stands above
     ("testing",),
-    ("commands", "lifecycle_adapters"),
+    ("commands", "lifecycle_adapters", "lifecycle_pytest"),
     ("__main__",),
 )
 """The rooms of the house, floor by floor, the lowest first."""
@@ -60,7 +64,7 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "httpx": frozenset({"commands", "lifecycle_adapters"}),
     "h11": frozenset({"lifecycle_adapters"}),  # comes with httpx; the demo provider's half of the conversation
     "hypothesis": frozenset({"testing"}),
-    "pytest": frozenset({"testing"}),
+    "pytest": frozenset({"testing", "lifecycle_pytest"}),
     "trio": frozenset({"lifecycle.proof.virtual_trio"}),  # all others go through anyio
     "statemachine": frozenset({"lifecycle.definition.machine"}),
     "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_writer")),
@@ -87,7 +91,7 @@ ALONE_LOADS = frozenset((
 
 NEVER_LOADS = (
     "httpx", "hypothesis", "pytest", "trio", "sqlite3", "http.server", "lifecycle_adapters",
-    "lifecycle.commands", "lifecycle.pictures", "lifecycle.testing",
+    "lifecycle.commands", "lifecycle.pictures", "lifecycle.testing", "lifecycle_pytest",
 )  # fmt: skip
 
 
@@ -313,7 +317,7 @@ def test_import_lifecycle_loads_nothing_heavy() -> None:
 # -- the wheel ---------------------------------------------------------------------------------------------------
 
 
-def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> None:
+def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
     (wheel,) = tmp_path.glob("*.whl")
@@ -322,7 +326,7 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(tmp_path: Path) -> No
             for package, folder in SOURCES.items() for path in folder.rglob("*.py")}  # fmt: skip
 
     tops = {name.partition("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"lifecycle", "lifecycle_adapters"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(SOURCES)
     assert {name for name in names if name.endswith(".py")} == code
-    assert {"lifecycle/py.typed", "lifecycle_adapters/py.typed"} <= set(names)
+    assert {f"{package}/py.typed" for package in SOURCES} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)

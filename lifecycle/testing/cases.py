@@ -20,6 +20,9 @@ from .scenario import Scenario
 FORMAT: Literal["lifecycle-case/1"] = "lifecycle-case/1"
 
 
+_COLUMNS = 110
+
+
 class Case(Value, frozen=True):
     """A scenario, and how it is performed."""
 
@@ -43,7 +46,7 @@ class Fixture(Value, frozen=True):
     def dumps(self) -> str:
         """The fixture as JSON text; what is usual is left out."""
         told = {"format": FORMAT, **self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)}
-        return json.dumps(told, ensure_ascii=False, indent=2)
+        return _laid_out(told)
 
     @classmethod
     def loads(cls, text: str, name: str = "the fixture") -> Fixture:
@@ -58,6 +61,20 @@ class Fixture(Value, frozen=True):
             first = wrong.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the text"
             raise HookFactoryError(f"{name} is no fixture of a check: {where}: {first['msg']}") from None
+
+
+def _laid_out(value: object, depth: int = 0) -> str:
+    """JSON of which a line holds what fits into it."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + 2 * depth <= _COLUMNS or not isinstance(value, (dict, list)):
+        return line
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        inner = [f"{json.dumps(name)}: {_laid_out(one, depth + 1)}" for name, one in fields.items()]
+    else:
+        inner = [_laid_out(one, depth + 1) for one in cast("list[object]", value)]
+    pad, (first, last) = "  " * (depth + 1), "{}" if isinstance(value, dict) else "[]"
+    return f"{first}\n{pad}{f',{chr(10)}{pad}'.join(inner)}\n{'  ' * depth}{last}"
 
 
 def address_of(thing: object) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import logging
 import os
 import random
 import time
@@ -14,8 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeAlias, cast
+from unittest.mock import patch
 
-from lifecycle.errors import HookCheckError, HookFactoryError, LifecycleError
+from lifecycle.driver.monitor import VARIABLE as MONITOR
+from lifecycle.errors import HookCheckError, HookFactoryError, LifecycleError, SimulationError
 from lifecycle.proof.simulation import Backend
 from lifecycle.services.callables import close, name_of
 from lifecycle.services.hooks import Hooks
@@ -86,6 +89,7 @@ def check_hooks(
     most_seconds: float = 120.0,
     most_seconds_cancelled: float = 10.0,
     most_retries: int = 10,
+    other_hooks: bool = True,
     progress: Callable[[Report], object] | None = None,
 ) -> Report:
     """Drive the whole lifecycle with hooks in it through random scenarios, and see whether they break a rule.
@@ -111,6 +115,7 @@ def check_hooks(
         most_seconds: Virtual seconds that one call of a hook may take by itself.
         most_seconds_cancelled: The same once the signal of its turn has fired.
         most_retries: How many attempts of one step a hook may follow by another.
+        other_hooks: Let scripted hooks stand behind those under test: they refuse, rewrite, raise and wait.
         progress: Called after each example.
 
     Returns:
@@ -119,6 +124,7 @@ def check_hooks(
     Raises:
         HookCheckError: if a rule is broken, with the smallest scenario that was found to break it.
         HookFactoryError: if there are no hooks to check; nothing was tried.
+        SimulationError: if Hypothesis is not installed, which draws scenarios once the first ones are used up.
     """
     make = factory_of(factory)
     limits = Limits(most_seconds, most_seconds_cancelled, most_retries, tuple(may_raise))
@@ -144,14 +150,19 @@ def check_hooks(
         return None if trial.passes else trial
 
     failed = None
-    for n, case in enumerate(CLASSICS[:examples]):
+    first = [case for case in CLASSICS if other_hooks or not case.scenario.hooks][:examples]
+    for n, case in enumerate(first):
         failed = tried(case.model_copy(update={"backend": backends[n % len(backends)]}))
         if failed is not None:
             break
-    if failed is None and examples > len(CLASSICS):
-        from .searching import first_failing
+    if failed is None and examples > len(first):
+        try:
+            from .searching import cases, first_failing
+        except ImportError as missing:
+            raise SimulationError("to search needs Hypothesis; install turn-lifecycle[testing]") from missing
 
-        failed = first_failing(tried, examples=examples - len(CLASSICS), seed=report.seed, backends=backends)
+        drawn = cases(backends, most_hooks=2 if other_hooks else 0)
+        failed = first_failing(tried, drawn, examples=examples - len(first), seed=report.seed)
     if failed is not None:
         raise _smallest(make, failed, limits, properties, report)
     return report
@@ -189,7 +200,13 @@ def attempt(
     watch = Watch(limits, case.interrupt)
     watched = WatchedHooks(fresh(make), watch)
     coverage = Coverage() if coverage is None else coverage
-    with _unawaited(watch), watch.blocking_forbidden(), noting_arrows(coverage):
+    with (
+        patch.dict(os.environ, {MONITOR: "0"}),
+        _unawaited(watch),
+        _loops_silent(),
+        watch.blocking_forbidden(),
+        noting_arrows(coverage),
+    ):
         run = simulate(
             case.scenario, lambda: watched, backend=case.backend, most_moves=_MOST_MOVES, before=watch.attend
         )
@@ -325,7 +342,7 @@ def fresh(make: Factory) -> Hooks:
         raise HookFactoryError(f"{name_of(make)} is an async function; make the hooks in a plain def")
     if not isinstance(made, Hooks):
         raise HookFactoryError(
-            f"{name_of(make)} returns {made!r} ({type(made).__name__}), and no Hooks; does it lack a return?"
+            f"{name_of(make)} returns None, and no Hooks; does it lack a return?"
             if made is None
             else f"{name_of(make)} returns a {type(made).__name__}, and no Hooks"
         )
@@ -347,6 +364,17 @@ def _outside_of_loops() -> None:
     except RuntimeError:
         return
     raise HookFactoryError("a check runs event loops of its own; call it from a plain def, and not from an async one")
+
+
+@contextmanager
+def _loops_silent() -> Generator[None]:
+    """Within the block, event loops do not complain of what faulty hooks leave behind."""
+    log = logging.getLogger("asyncio")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lifecycle.vocabulary.failures import Failure, FailureCode
 
 from .cases import Case
-from .scenario import Act, Answer, AskedCall, Move, Scenario, ToolScript
+from .scenario import Act, Answer, AskedCall, HookScript, Move, Scenario, ToolScript
 
 _WORK = AskedCall(tool="work")
 _LOOK = AskedCall(tool="look")
@@ -15,8 +15,13 @@ _REFUSED = Answer(failure=Failure(message="as scripted", code=FailureCode.AUTH.v
 _SAID = Answer(text=("a", "b "))
 
 
-def _of(*moves: Move, answers: tuple[Answer, ...] = (), tools: tuple[ToolScript, ...] = _TOOLS) -> Scenario:
-    return Scenario(moves=(Move(), *moves), answers=answers, tools=tools, context="here")
+def _of(
+    *moves: Move,
+    answers: tuple[Answer, ...] = (),
+    tools: tuple[ToolScript, ...] = _TOOLS,
+    hooks: tuple[HookScript, ...] = (),
+) -> Scenario:
+    return Scenario(moves=(Move(), *moves), answers=answers, tools=tools, hooks=hooks, context="here")
 
 
 _SCENARIOS = (
@@ -58,9 +63,30 @@ _SCENARIOS = (
     _of(Move(at=1, verb="maintain", lasts=2), Move(at=2, text="more"), answers=(Answer(text=("a",), breaks_at=1),)),
     _of(Move(at=1, verb="cancel"), Move(at=1, text="more"), answers=(_OVERLOADED, _OVERLOADED, _SAID)),
 )
+# Other hooks behind those that are checked.
+_SCENARIOS_WITH_OTHERS = (
+    _of(Move(at=8, text="more"), hooks=(HookScript(point="agent/pre-step", does="reject", nth=2),)),
+    _of(
+        answers=(Answer(calls=(_WORK, _LOOK)), _SAID),
+        hooks=(
+            HookScript(point="tools/pre-execute", does="deny"),
+            HookScript(point="agent/pre-step", does="empty", nth=2),
+        ),
+    ),
+    _of(answers=(_OVERLOADED, _SAID), hooks=(HookScript(point="agent/request-error", does="retry", nth=0),)),
+    _of(
+        answers=(Answer(calls=(_WORK, _LOOK)), _SAID),
+        hooks=(HookScript(point="tools/execute", does="raise"), HookScript(point="agent/turn-stopping", does="raise")),
+    ),
+    _of(
+        Move(at=6, verb="cancel"),
+        answers=(_SAID,),
+        hooks=(HookScript(point="agent/model", does="slow", lasts=2), HookScript(point="agent/request", does="raise")),
+    ),
+)
 
 CLASSICS: tuple[Case, ...] = (
-    *(Case(scenario=scenario) for scenario in _SCENARIOS),
+    *(Case(scenario=scenario) for scenario in (*_SCENARIOS, *_SCENARIOS_WITH_OTHERS)),
     *(Case(scenario=_SCENARIOS[n], interrupt=at) for n, at in ((2, 1), (2, 4), (3, 1), (0, 2))),
 )
 """The first cases of every check, the plainest first."""

@@ -1,9 +1,13 @@
-"""Fingerprints: what a frozen value says, so that two of them tell whether somebody has changed it meanwhile."""
+"""Fingerprints: what a frozen value says, so that two of them tell whether somebody has changed it meanwhile; and
+whether a value that somebody has made without validation is one at all.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, cast
+
+from pydantic import ValidationError
 
 from lifecycle.vocabulary.values import Value
 
@@ -22,3 +26,20 @@ def fingerprint(value: Any) -> object:
     if dataclasses.is_dataclass(value):
         return type(value), tuple(fingerprint(getattr(value, one.name, None)) for one in dataclasses.fields(value))
     return id(value)
+
+
+def invalid(value: Any) -> str | None:
+    """What is wrong with a verdict or a value in it that was copied or constructed without validation; else None."""
+    if isinstance(value, Value):
+        try:
+            type(value).model_validate(value.model_dump(warnings=False))
+        except ValidationError as wrong:
+            first = wrong.errors()[0]
+            return f"{type(value).__name__}.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return None
+    parts: list[Any] = []
+    if isinstance(value, (tuple, list)):
+        parts = list(cast("tuple[Any, ...]", value))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, one.name, None) for one in dataclasses.fields(value)]
+    return next((wrong for wrong in map(invalid, parts) if wrong is not None), None)

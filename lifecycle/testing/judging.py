@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from lifecycle.definition.acceptor import Acceptor, alphabet_of
+from lifecycle.definition.revisions import NEWEST
 from lifecycle.errors import HookError, TurnCancelledError
-from lifecycle.vocabulary.events import TurnEnd, TurnStart, UserMessageEvent
+from lifecycle.vocabulary.events import Replace, TurnEnd, TurnStart, UserMessageEvent
 from lifecycle.vocabulary.failures import Failure
 
 from .actors import ScriptedFault
@@ -17,8 +19,6 @@ from .properties import Property
 from .simulation import Simulated
 from .watch import Breach, HookCall, Interrupted, Limits, Watch, causes
 
-_BOUNDARIES = ("turn/end", "step/end")
-"""What no hook may prevent: a turn and a step are closed, once."""
 _TURNS = 8
 """How many failed turns in a row a hook may follow by another."""
 _NUMBER = re.compile(r"\bseq (\d+)")
@@ -32,12 +32,13 @@ def judged(run: Simulated, watch: Watch, limits: Limits, properties: Iterable[Pr
     yield from watch.breaches
     if watch.interrupted or _refused_to_live(run, watch):
         return
-    run = replace(run, vetoed=(*run.vetoed, *(name for name in watch.refused if name not in _BOUNDARIES)))
+    run = replace(run, vetoed=(*run.vetoed, *watch.refused))
     yield from _at_rest(run, watch)
     yield from _failed_turns(run, watch, limits)
     yield from _broken_calls(run, watch, limits)
     yield from _wrong(run, watch, {name: one for name, one in INVARIANTS.items() if name != "comes_to_rest"})
     yield from _wrong(run, watch, OURS)
+    yield from _wrong(run, watch, {"log": log_is_legal})
     for one in properties:
         for said in one.problems(run):
             yield Breach(one.name, said, _last(watch, said))
@@ -53,10 +54,14 @@ def _at_rest(run: Simulated, watch: Watch) -> Iterator[Breach]:
     for said in INVARIANTS["comes_to_rest"](run):
         guilty, reason = _last(watch, said), said
         calls = watch.calls
-        if run.end == "stuck" or run.waiting:
-            held = [call for call in calls if call.cancelled or not call.verdict]
+        if run.leaked and run.end == "idle":
+            begun = [call for call in calls if call.tasks & {*run.leaked}]
+            guilty = begun[-1] if begun else guilty
+            reason = f"{guilty} begins a task that is still there when the agent is left" if begun else said
+        elif run.end == "stuck":
+            held = [call for call in calls if call.cancelled or not call.verdict or call.fired is not None]
             guilty = held[-1] if held else guilty
-            reason = f"{guilty} never returns" if held else said
+            reason = f"{guilty} waits for what never comes" if held else said
         elif run.end == "endless" and calls:
             sent = Counter[tuple[str, str]]()
             for call in calls:
@@ -163,6 +168,19 @@ def failed_turns_end(run: Simulated) -> Iterator[str]:
             if row > asked + _TURNS:
                 yield f"the turn of seq {begun} is the {row}. in a row that fails, and each was followed by another one"
                 return
+
+
+def log_is_legal(run: Simulated) -> Iterator[str]:
+    """The log is one that the declared lifecycle can make; one from which a veto took records may not be."""
+    if run.vetoed:
+        return
+    acceptor = Acceptor(alphabet_of(NEWEST))
+    for event in run.events:
+        replaces = isinstance(event.surface, Replace)
+        wrong = acceptor.take(event.type, event.data, replaces=replaces, ignorable=event.ignorable)
+        if wrong is not None:
+            yield f"{event.type} at seq {event.seq} is no record of the lifecycle: {wrong.reason}"
+            return
 
 
 OURS: Mapping[str, Invariant] = {"ids_are_unique": ids_are_unique, "failed_turns_end": failed_turns_end}

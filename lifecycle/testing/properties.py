@@ -30,7 +30,7 @@ class Property:
             if said is None or said is True:
                 return []
             if said is False:
-                return [f"it does not hold that {inspect.cleandoc(self.__doc__ or self.name).splitlines()[0]}"]
+                return [f"it does not hold: {inspect.cleandoc(self.__doc__ or self.name).splitlines()[0]}"]
             return [said] if isinstance(said, str) else [str(one) for one in said]
         except AssertionError as failed:
             return [str(failed) or f"{self.name} does not hold"]

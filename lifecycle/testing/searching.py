@@ -34,12 +34,12 @@ class _FoundError(Exception):
     """Ends the search."""
 
 
-def cases(backends: Sequence[Backend] = ("asyncio",)) -> SearchStrategy[Case]:
+def cases(backends: Sequence[Backend] = ("asyncio",), *, most_hooks: int = 2) -> SearchStrategy[Case]:
     """Cases of every kind."""
     usual = st.none()
     return st.builds(
         Case,
-        scenario=scenarios(most_hooks=2).flatmap(_stubborn),
+        scenario=scenarios(most_hooks=most_hooks).flatmap(_stubborn),
         backend=st.sampled_from(list(backends)),
         interrupt=usual | usual | usual | st.integers(1, 20),
     )
@@ -56,7 +56,7 @@ def _stubborn(scenario: Scenario) -> SearchStrategy[Scenario]:
 
 
 def first_failing(
-    tried: Callable[[Case], T | None], *, examples: int, seed: int, backends: Sequence[Backend]
+    tried: Callable[[Case], T | None], drawn: SearchStrategy[Case], *, examples: int, seed: int
 ) -> T | None:
     """What `tried` makes of the first case for which it makes something; None if it never does."""
     found: list[T] = []
@@ -72,7 +72,7 @@ def first_failing(
         report_multiple_bugs=False,
         suppress_health_check=_UNFIT,
     )
-    @given(cases(backends))
+    @given(drawn)
     def search(case: Case) -> None:
         if not found:
             made = tried(case)

@@ -39,7 +39,7 @@ from lifecycle.services.waterfall import Listener
 from lifecycle.vocabulary.events import Event, InboxSpliced
 
 from .actors import ScriptedFault
-from .fingerprints import fingerprint
+from .fingerprints import fingerprint, invalid
 
 if TYPE_CHECKING:
     from lifecycle import Agent
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _VERDICTS = (Accept, Allow, Ask, Block, Deny, Enter, Reject, Retry, ToolOutcome)
 _MISTAKES = (TypeError, AttributeError, NameError, LookupError, ArithmeticError, AssertionError, RecursionError)
 """What a veto does not raise on purpose."""
+_CLOSING = ("assistant/attempt", "assistant/message", "tool/result", "step/end", "turn/end")
+"""What a veto leaves out, and something stays open: a stream, a call, a step or a turn."""
 _INTERRUPTED = "interrupted"
 
 
@@ -108,6 +110,8 @@ class HookCall:
     scope: anyio.CancelScope | None = None
     struck: bool = False
     delivered: bool = False
+    tasks: set[str] = field(default_factory=lambda: set())
+    """The names of the tasks that were begun meanwhile."""
     own: float = 0.0
     since: float = 0.0
     fired: float | None = None
@@ -296,13 +300,14 @@ class Watch:
                 thrown = error
 
     def _begin(self, point: HookPoint, listener: Listener, payload: Any) -> tuple[HookCall, object]:
-        call = HookCall(point, listener.name, since=anyio.current_time())
+        call = HookCall(point, listener.name, since=anyio.current_time(), tasks=_tasks())
         self.moments.append(Moment("called", call))
         return call, fingerprint(payload)
 
     def _end(self, call: HookCall, payload: Any, before: object) -> None:
         now = anyio.current_time()
         call.own += now - call.since
+        call.tasks = _tasks() - call.tasks
         self.moments.append(Moment("returned", call))
         if fingerprint(payload) != before:
             self.breach("frozen", f"{call} changes the payload, which is frozen; return a changed copy instead", call)
@@ -367,7 +372,10 @@ class Watch:
             self.breach("cancellation", f"{call} is cancelled and raises {error!r} instead of ending", call)
         elif self._rightly(call, error, payload):
             self.raised.append(error)
-            if call.point.mode is Mode.VETO:
+            if call.point.mode is Mode.VETO and payload.event.type in _CLOSING:
+                name = payload.event.type
+                self.breach("veto", f"{call} keeps {name} out of the log, which closes what was begun", call)
+            elif call.point.mode is Mode.VETO:
                 self.refused.append(payload.event.type)
         elif not isinstance(error, HookError) or not any(one.call is call for one in self.breaches):
             self.breach("raises", f"{call} raises {type(error).__name__}: {error}", call)
@@ -405,6 +413,9 @@ class Watch:
         elif hasattr(answer, "__anext__"):
             call.verdict = point.legal[0]
         given = call.given is not None and answer is call.given[0]
+        wrong = None if given else invalid(answer)
+        if wrong is not None:
+            self.breach("verdict", f"{call} returns what is invalid: {wrong}", call)
         if isinstance(answer, Retry) and not given and payload.attempt >= self._limits.retries:
             self.breach("retry", f"{call} lets one step be requested again without end: {payload.attempt} times", call)
 
@@ -444,6 +455,10 @@ def causes(error: BaseException) -> Iterable[BaseException]:
             more = (one.__cause__, one.__context__, *cast("tuple[BaseException, ...]", getattr(one, "exceptions", ())))
             todo += [other for other in more if other is not None]
     return seen
+
+
+def _tasks() -> set[str]:
+    return {task.name or "" for task in anyio.get_running_tasks()}
 
 
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
