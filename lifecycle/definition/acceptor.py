@@ -221,13 +221,14 @@ class Acceptor:
 
     def _references(self, name: str, kind: _Kind, data: Any) -> Divergence | None:
         rules, now = kind.rules, self._turn
+        fields = cast("dict[str, Any] | None", data if type(data) is dict else None)  # as most are: read from a file
         if kind.needs_turn:
-            turn = at(data, "turn")
+            turn = at(data, "turn") if fields is None else fields.get("turn")
             if not now.turn_open or turn != now.turn:
                 is_open = f"turn {now.turn} is open" if now.turn_open else "no turn is open"
                 return self._misfit(name, f"it says turn {turn}, where {is_open}")
         if kind.needs_step:
-            step = at(data, "step")
+            step = at(data, "step") if fields is None else fields.get("step")
             if not now.step_open or step != now.step:
                 is_open = f"step {now.step} is open" if now.step_open else "no step is open"
                 return self._misfit(name, f"it says step {step}, where {is_open}")

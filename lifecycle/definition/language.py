@@ -245,20 +245,21 @@ class Language:
                     yield from self._take(outer, frame, event, known)
 
     def _outside(self, config: Config, known: Known) -> Iterator[tuple[str, Config]]:
-        """What comes from outside while the outermost lifecycle runs another one."""
+        """What comes from outside while the outermost lifecycle runs another one. It may come again and again, and one
+        move within another, so each is taken whole by any of its records.
+        """
         frame, inner = config[0], config[1:]
         track = frame.track
-        if isinstance(frame.place, Row):
-            items = track.arrows[frame.place]
-            if frame.at < len(items):
-                moves = self._perform((), frame, items[frame.at], known)
-            else:
-                moves = iter([("", (frame._replace(place=frame.place.target, at=0),))])
-        else:
-            events = [event for event in track.table.events(frame.place) if event not in track.led]
-            moves = (move for event in events for move in self._take((), frame, event, known))
-        for name, (moved,) in moves:
-            yield name, (moved, *inner)
+        assert isinstance(frame.place, str)
+        for event in track.table.events(frame.place):
+            for row in track.table.rows[frame.place][event] if event not in track.led else ():
+                if self._open(track, row, known):
+                    there = (frame if row.again else Frame(track, row.target), *inner)
+                    items = track.arrows[row]
+                    for name in dict.fromkeys(name for item in items for name in item.names):
+                        yield name, there
+                    if not any(item.names and item.needed for item in items):
+                        yield "", there
 
     def _perform(self, outer: Config, frame: Frame, item: Item, known: Known) -> Iterator[tuple[str, Config]]:
         on = (*outer, frame._replace(at=frame.at + 1))
@@ -287,8 +288,6 @@ class Language:
         track = frame.track
         if row.target in track.table.final and outer:
             above = outer[-1]
-            if not isinstance(above.place, str):
-                return  # a move from outside is being recorded
             then = _then(above, track.lifecycle)
             for event in dict.fromkeys((then[row.event], ABORT)):
                 yield from self._take(outer[:-1], above, event, known)
