@@ -14,6 +14,7 @@ from .entry import Next, at, faulty
 from .properties import (
     act_never_runs,
     blocked_calls_give_no_context,
+    contexts_are_sent_once,
     denied_calls_do_not_run,
     no_call_fails_in_a_hook,
     results_name_their_call,
@@ -164,7 +165,12 @@ def leaks_contexts_through_a_block(hooks: Hooks) -> None:
         return Block("not for you", contexts=payload.outcome.contexts)
 
 
-@faulty("Adds the contexts of the outcome to themselves.", "tools/post-execute", finds="a message is sent twice")
+@faulty(
+    "Adds the contexts of the outcome to themselves.",
+    "tools/post-execute",
+    finds="a message is sent twice",
+    holds=(contexts_are_sent_once,),
+)
 def sends_contexts_twice(hooks: Hooks) -> None:
     @at(hooks, "tools/post-execute")
     async def keep(payload: Any, next: Next) -> object:

@@ -14,6 +14,7 @@ from lifecycle.vocabulary.events import (
     InboxSpliced,
     RequestHeader,
     StepEnd,
+    StepStart,
     SystemMessageEvent,
     ToolCallEvent,
     ToolResultEvent,
@@ -126,9 +127,31 @@ def act_never_runs(run: Simulated) -> Iterator[str]:
 
 
 def denied_calls_do_not_run(run: Simulated) -> Iterator[str]:
-    """What a hook of the scenario has denied every time does not run."""
-    if any(hook.point == "tools/pre-execute" and hook.does == "deny" and hook.nth == 0 for hook in run.struck):
-        yield from _runs(run, lambda _: True)
+    """What a hook of the scenario has denied is answered so."""
+    denied = sum(hook.point == "tools/pre-execute" and hook.does == "deny" for hook in run.struck)
+    answered = sum(one.error is not None and one.error.code == "DENIED" for _, one in _told(run, ToolResultEvent))
+    if denied > answered and all(reason.kind == "completed" for reason in run.reasons):
+        yield f"{denied} calls were denied, and {answered} are answered so"
+
+
+def contexts_are_sent_once(run: Simulated) -> Iterator[str]:
+    """Nobody defers a message that waits already."""
+    for record in run.logged:
+        if "deferred a message that is pending already" in record.getMessage():
+            yield record.getMessage()
+
+
+def no_step_takes_minutes(run: Simulated) -> Iterator[str]:
+    """A step is over within two minutes of virtual time."""
+    begun: dict[tuple[int, int], int] = {}
+    for event in run.events:
+        match event.data:
+            case StepStart(turn=turn, step=step):
+                begun[turn, step] = event.time
+            case StepEnd(turn=turn, step=step) if event.time - begun.get((turn, step), event.time) > 120_000:
+                yield f"step {turn}.{step} ends at seq {event.seq}, {(event.time - begun[turn, step]) // 1_000} s later"
+            case _:
+                pass
 
 
 def _runs(run: Simulated, forbidden: Callable[[str], bool]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from lifecycle import Hooks
 from lifecycle.vocabulary.chunks import BlockEnd, Chunk, Finish, TextDelta, ToolCallDelta
 
 from .entry import Next, at, faulty
-from .properties import answers_are_the_models
+from .properties import answers_are_the_models, no_step_takes_minutes
 
 Chunks = AsyncIterator[Chunk]
 
@@ -99,7 +99,12 @@ def gives_all_calls_one_id(hooks: Hooks) -> None:
         return renamed(await next())
 
 
-@faulty("Lets a chunk out every minute, whether or not somebody has cancelled.", "llm/stream", finds="it is slow")
+@faulty(
+    "Lets a chunk out every ten minutes, whether or not somebody has cancelled.",
+    "llm/stream",
+    finds="a step takes very long",
+    holds=(no_step_takes_minutes,),
+)
 def paces_chunks_past_a_cancel(hooks: Hooks) -> None:
     async def paced(chunks: Chunks) -> Chunks:
         async for chunk in chunks:
