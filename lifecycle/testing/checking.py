@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
 import logging
@@ -16,6 +15,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 from unittest.mock import patch
+
+import anyio
 
 from lifecycle.driver.monitor import VARIABLE as MONITOR
 from lifecycle.errors import HookCheckError, HookFactoryError, LifecycleError, SimulationError
@@ -360,7 +361,7 @@ def _seed(seed: int | None) -> int:
 def _outside_of_loops() -> None:
     """Runs have event loops of their own, and there is one in a thread."""
     try:
-        asyncio.get_running_loop()
+        anyio.get_current_task()
     except RuntimeError:
         return
     raise HookFactoryError("a check runs event loops of its own; call it from a plain def, and not from an async one")

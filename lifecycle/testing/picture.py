@@ -53,9 +53,11 @@ def picture_of(moments: Iterable[Moment], breach: Breach) -> str:
 
 
 def _tells(one: Moment, breach: Breach) -> bool:
-    """Observers that are not to blame are not drawn: they hear everything, and say nothing."""
+    """Those who hear everything and say nothing are not drawn, unless they are to blame."""
     call = one.call
-    return call is None or call is breach.call or call.point.mode is not Mode.EMIT
+    if call is None or call is breach.call:
+        return True
+    return call.point.mode is not Mode.EMIT and (call.point.mode is not Mode.VETO or call.verdict != "nothing")
 
 
 def _marked(one: Moment, breach: Breach) -> Iterator[Block]:
