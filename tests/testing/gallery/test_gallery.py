@@ -25,7 +25,7 @@ FEW = 60
 MOST_MOVES = 6
 MEDIAN = 50
 SEED = int(os.environ.get("LIFECYCLE_GALLERY_SEED", "1"))
-SAMPLE = random.Random(SEED).sample(list(FAULTY.values()), 12)
+SAMPLE = random.Random(SEED).sample(list(FAULTY.values()), 20)
 
 
 @dataclass(frozen=True, slots=True)
