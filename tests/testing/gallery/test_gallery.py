@@ -83,6 +83,17 @@ def test_a_mistake_is_found(entry: Entry) -> None:
     assert find(entry).problem == ""
 
 
+@pytest.mark.parametrize("name", ["forgets to return", "drops steering", "swallows a cancellation"])
+def test_what_is_printed_of_a_mistake_shows_it_again(name: str) -> None:
+    entry = FAULTY[name]
+    with pytest.raises(HookCheckError) as found:
+        check_hooks(entry.factory, examples=EXAMPLES, seed=1, invariants=entry.holds)
+    with pytest.raises(HookCheckError) as again:
+        exec(compile(found.value.program, name, "exec"), {"__name__": "repro"})
+    assert (again.value.reason, again.value.point) == (found.value.reason, found.value.point)
+    assert again.value.scenario == found.value.scenario
+
+
 @pytest.mark.parametrize("entry", CORRECT.values(), ids=str)
 def test_what_is_unusual_and_in_order_raises_no_alarm(entry: Entry) -> None:
     check_hooks(entry.factory, examples=FEW, seed=SEED, invariants=entry.holds)
