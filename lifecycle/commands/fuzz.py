@@ -18,7 +18,7 @@ from .targets import object_at
 
 if TYPE_CHECKING:  # the other commands do without what tests are made of
     from lifecycle.testing import Fixture, Report
-    from lifecycle.testing.checking import Factory
+    from lifecycle.testing.factories import Factory
     from lifecycle.testing.properties import Property
 
 BACKENDS = ("asyncio", "trio")
@@ -55,7 +55,7 @@ def declare(commands: Any) -> None:
 
 def perform(args: argparse.Namespace) -> int:
     """Run the command."""
-    from lifecycle.testing.checking import factory_of
+    from lifecycle.testing.factories import factory_of
 
     if args.examples < 1:
         raise CallError(f"--examples {args.examples} tries nothing; give a number from 1 on")

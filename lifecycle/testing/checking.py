@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import logging
 import os
 import random
@@ -13,28 +11,27 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, TypeAlias, cast
 from unittest.mock import patch
 
 import anyio
 
 from lifecycle.driver.monitor import VARIABLE as MONITOR
-from lifecycle.errors import HookCheckError, HookFactoryError, LifecycleError, SimulationError
+from lifecycle.errors import HookCheckError, HookFactoryError, SimulationError
 from lifecycle.proof.simulation import Backend
-from lifecycle.services.callables import close, name_of
-from lifecycle.services.hooks import Hooks
+from lifecycle.services.callables import name_of
 
 from .arrows import Coverage, noting_arrows
 from .cases import Case, Fixture, address_of, program_of
 from .classics import CLASSICS
+from .factories import Factory, factory_of, fresh
+from .hook_calls import USUAL, Breach, Limits
 from .judging import judged
 from .picture import picture_of
 from .properties import Property, property_of
 from .shrinking import shrink
 from .simulation import Simulated, simulate
-from .watch import USUAL, Breach, Limits, Watch, WatchedHooks, blamed_now
-
-Factory: TypeAlias = Callable[[], Hooks]
+from .watch import Watch, blamed_now
+from .watched_hooks import WatchedHooks
 
 SEED = "LIFECYCLE_SEED"
 """The seed of checks that are given none. The pytest plug-in sets it (`--lifecycle-seed`)."""
@@ -283,71 +280,7 @@ def _spelt(limits: Limits) -> str:
     return ", ".join(told)
 
 
-# -- the factory --------------------------------------------------------------------------------------------------
-
-
-def factory_of(given: object) -> Factory:
-    """The function that makes hooks: what was given, or what that names.
-
-    Raises:
-        HookFactoryError: if it names none; one sentence.
-    """
-    if isinstance(given, str):
-        given = _named(given)
-    if isinstance(given, ModuleType):
-        for name in ("hooks", "build_hooks"):
-            if callable(getattr(given, name, None)):
-                return cast("Factory", getattr(given, name))
-        raise HookFactoryError(f"the module {given.__name__} has no function `hooks` or `build_hooks` that makes hooks")
-    if isinstance(given, Hooks):
-        raise HookFactoryError("these are Hooks; give the function that makes them, so that each example has its own")
-    if not callable(given):
-        raise HookFactoryError(f"{given!r} is no function that makes Hooks")
-    try:
-        inspect.signature(given).bind()
-    except ValueError:
-        pass  # some functions written in C do not tell
-    except TypeError as wrong:
-        raise HookFactoryError(f"{name_of(given)} cannot be called without arguments: {wrong}") from None
-    return cast("Factory", given)
-
-
-def _named(address: str) -> object:
-    module, _, name = address.partition(":")
-    try:
-        found: object = importlib.import_module(module)
-    except Exception as wrong:
-        raise HookFactoryError(f"the module {module!r} does not import: {type(wrong).__name__}: {wrong}") from wrong
-    for part in name.split(".") if name else ():
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise HookFactoryError(f"the module {module!r} has no {name!r}") from None
-    return found
-
-
-def fresh(make: Factory) -> Hooks:
-    """What the factory makes.
-
-    Raises:
-        HookFactoryError: if it raises, or makes something else; one sentence, and the cause.
-    """
-    try:
-        made: Any = make()
-    except LifecycleError as wrong:
-        raise HookFactoryError(f"{name_of(make)} raises {type(wrong).__name__}: {wrong}") from wrong
-    except (Exception, SystemExit) as wrong:
-        raise HookFactoryError(f"{name_of(make)} raises {type(wrong).__name__}: {wrong}") from wrong
-    if inspect.isawaitable(made):
-        close(made)
-        raise HookFactoryError(f"{name_of(make)} is an async function; make the hooks in a plain def")
-    if not isinstance(made, Hooks):
-        raise HookFactoryError(
-            f"{name_of(make)} returns None, and no Hooks; does it lack a return?"
-            if made is None
-            else f"{name_of(make)} returns a {type(made).__name__}, and no Hooks"
-        )
-    return made
+# -- around a run ------------------------------------------------------------------------------------------------
 
 
 def _seed(seed: int | None) -> int:

@@ -14,10 +14,11 @@ from lifecycle.vocabulary.events import Replace, TurnEnd, TurnStart, UserMessage
 from lifecycle.vocabulary.failures import Failure
 
 from .actors import ScriptedFault
+from .hook_calls import Breach, HookCall, Interrupted, Limits, causes
 from .invariants import INVARIANTS, Invariant
 from .properties import Property
 from .simulation import Simulated
-from .watch import Breach, HookCall, Interrupted, Limits, Watch, causes
+from .watch import Watch
 
 _TURNS = 8
 """How many failed turns in a row a hook may follow by another."""
@@ -61,7 +62,8 @@ def _at_rest(run: Simulated, watch: Watch) -> Iterator[Breach]:
         elif run.end == "stuck":
             held = [call for call in calls if call.cancelled or not call.verdict or call.fired is not None]
             guilty = held[-1] if held else guilty
-            reason = f"{guilty} waits for what never comes" if held else said
+            stands = f"nothing can move any more, and the agent stands in {run.phase or 'no phase'}"
+            reason = f"{guilty} waits for what never comes" if held else stands
         elif run.end == "endless" and calls:
             sent = Counter[tuple[str, str]]()
             for call in calls:

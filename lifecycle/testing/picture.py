@@ -28,7 +28,7 @@ from lifecycle.vocabulary.events import (
 )
 from lifecycle.vocabulary.messages import text_of
 
-from .watch import Breach, HookCall, Moment
+from .hook_calls import Breach, HookCall, Moment
 
 _MOST = 60
 """Characters of a text that a label shows."""

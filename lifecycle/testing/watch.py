@@ -9,18 +9,17 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from functools import partial
 from types import coroutine
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import anyio
 
 from lifecycle.errors import HookError, IllegalPayloadError, TurnCancelledError
 from lifecycle.services.callables import is_async_generator
-from lifecycle.services.hooks import Hooks
 from lifecycle.services.points import (
     Accept,
     Allow,
@@ -40,6 +39,7 @@ from lifecycle.vocabulary.events import Event, InboxSpliced
 
 from .actors import ScriptedFault
 from .fingerprints import fingerprint, invalid
+from .hook_calls import USUAL, Breach, HookCall, Interrupted, Limits, Moment, WatchedStream, causes
 
 if TYPE_CHECKING:
     from lifecycle import Agent
@@ -50,87 +50,6 @@ _MISTAKES = (TypeError, AttributeError, NameError, LookupError, ArithmeticError,
 _CLOSING = ("assistant/attempt", "assistant/message", "tool/result", "step/end", "turn/end")
 """What a veto leaves out, and something stays open: a stream, a call, a step or a turn."""
 _INTERRUPTED = "interrupted"
-
-
-class Interrupted(Exception):
-    """Ends a run in which a listener was cancelled, which is all that the run was for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How patient a check is with a listener."""
-
-    seconds: float = 120.0
-    """Virtual seconds that one call may take by itself, without what `next()` takes."""
-    seconds_cancelled: float = 10.0
-    """The same once the signal of its turn has fired."""
-    retries: int = 10
-    """How many attempts of one step it may follow by another."""
-    may_raise: tuple[type[BaseException], ...] = ()
-    """What it raises on purpose."""
-
-
-USUAL = Limits()
-
-
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """A broken rule: `contract` names it, `reason` is a sentence; the call of a listener that did it, if one did."""
-
-    contract: str
-    reason: str
-    call: HookCall | None = None
-
-    @property
-    def key(self) -> tuple[str, str | None, str | None]:
-        """What makes two breaches one."""
-        call = self.call
-        return (self.contract, None, None) if call is None else (self.contract, call.point.name, call.listener)
-
-
-@dataclass(eq=False, slots=True)
-class HookCall:
-    """One call of one listener."""
-
-    point: HookPoint
-    listener: str
-    verdict: str = ""
-    """How it ended: the name of what it returned, or of what it raised; empty as long as it runs."""
-    nexts: int = 0
-    sent: int = 0
-    """How many messages it has put into the inbox."""
-    given: Any = None
-    """What `next()` returned."""
-    cancelled: bool = False
-    """A cancellation has ended it."""
-    lazy: bool = False
-    """It is an async generator, which goes on after it was called."""
-    inner: list[BaseException] = field(default_factory=lambda: [])
-    rests: list[tuple[Coroutine[Any, Any, Any], Awaitable[Any]]] = field(default_factory=lambda: [])
-    scope: anyio.CancelScope | None = None
-    struck: bool = False
-    delivered: bool = False
-    tasks: set[str] = field(default_factory=lambda: set())
-    """The names of the tasks that were begun meanwhile."""
-    own: float = 0.0
-    since: float = 0.0
-    fired: float | None = None
-
-    @property
-    def short(self) -> str:
-        """The listener's name without its module and the functions around it."""
-        return self.listener.rpartition("<locals>.")[2].rpartition(".")[2]
-
-    def __str__(self) -> str:
-        return f"{self.short} at {self.point.name}"
-
-
-class Moment(NamedTuple):
-    """Something that happened: a listener was called or returned, or an event was recorded."""
-
-    what: Literal["called", "returned", "recorded"]
-    call: HookCall | None = None
-    event: Event | None = None
 
 
 _current: ContextVar[HookCall | None] = ContextVar("watched_call", default=None)
@@ -270,7 +189,37 @@ class Watch:
         self._answered(call, answer, payload)
         if call.delivered:
             raise Interrupted
+        if hasattr(answer, "__anext__") and (call.given is None or answer is not call.given[0]):
+            return WatchedStream(answer, partial(self._streaming, call))
         return answer
+
+    @contextmanager
+    def _streaming(self, call: HookCall) -> Generator[None]:
+        """A chunk is asked of the stream that a listener has made."""
+        token, call.since = _current.set(call), anyio.current_time()
+        try:
+            yield
+        finally:
+            call.own += anyio.current_time() - call.since
+            _current.reset(token)
+            self._in_time(call)
+
+    @contextmanager
+    def _away(self, call: HookCall) -> Generator[None]:
+        """What happens meanwhile is not the listener's doing."""
+        token = _current.set(None)
+        call.own += anyio.current_time() - call.since
+        try:
+            yield
+        finally:
+            call.since = anyio.current_time()
+            _current.reset(token)
+
+    def _in_time(self, call: HookCall) -> bool:
+        if call.own <= self._limits.seconds:
+            return True
+        self.breach("deadline", f"{call} takes {call.own:g} seconds, where {self._limits.seconds:g} are due", call)
+        return False
 
     async def _run(self, call: HookCall, listener: Listener, handed: tuple[Any, ...]) -> Any:
         made = listener.function(*handed)
@@ -313,9 +262,7 @@ class Watch:
             self.breach("frozen", f"{call} changes the payload, which is frozen; return a changed copy instead", call)
         elif call.given is not None and fingerprint(call.given[0]) != call.given[1]:
             self.breach("frozen", f"{call} changes what next() returned, which is frozen; return a changed copy", call)
-        if call.own > self._limits.seconds:
-            self.breach("deadline", f"{call} takes {call.own:g} seconds, where {self._limits.seconds:g} are due", call)
-        elif call.fired is not None:
+        if self._in_time(call) and call.fired is not None:
             late = now - max(call.fired, call.since)
             if late > self._limits.seconds_cancelled:
                 self.breach("deadline", f"{call} goes on for {late:g} seconds after its turn was cancelled", call)
@@ -330,16 +277,14 @@ class Watch:
 
     def _next(self, call: HookCall, next: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def rest(below: Awaitable[Any]) -> Any:
-            token = _current.set(None)
-            call.own += anyio.current_time() - call.since
-            try:
-                answer = await below
-            except BaseException as error:
-                call.inner.append(error)
-                raise
-            finally:
-                call.since = anyio.current_time()
-                _current.reset(token)
+            with self._away(call):
+                try:
+                    answer = await below
+                except BaseException as error:
+                    call.inner.append(error)
+                    raise
+            if hasattr(answer, "__anext__"):
+                answer = WatchedStream(answer, partial(self._away, call))
             call.given = answer, fingerprint(answer)
             return answer
 
@@ -418,43 +363,6 @@ class Watch:
             self.breach("verdict", f"{call} returns what is invalid: {wrong}", call)
         if isinstance(answer, Retry) and not given and payload.attempt >= self._limits.retries:
             self.breach("retry", f"{call} lets one step be requested again without end: {payload.attempt} times", call)
-
-
-class WatchedHooks(Hooks):
-    """A registry whose listeners are those of another one, now and later, each of them watched."""
-
-    def __init__(self, hooks: Hooks, watch: Watch) -> None:
-        super().__init__(points=hooks.points)
-        self._inner, self._watch = hooks, watch
-        self._known: dict[Listener, Listener] = {}
-        hooks._sums.add(self)
-        for name in self.points:
-            self._refresh(name)
-
-    def _refresh(self, name: str) -> None:
-        point = self.points[name]
-        self._chains[name] = tuple(self._of(point, listener) for listener in self._inner.listeners(name))
-        for other in self._sums:
-            other._refresh(name)
-
-    def _of(self, point: HookPoint, listener: Listener) -> Listener:
-        made = self._known.get(listener)
-        if made is None:
-            made = self._known[listener] = self._watch.wrapped(point, listener)
-        return made
-
-
-def causes(error: BaseException) -> Iterable[BaseException]:
-    """The error, and all those that led to it."""
-    seen: list[BaseException] = []
-    todo = [error]
-    while todo:
-        one = todo.pop()
-        if not any(one is other for other in seen):
-            seen.append(one)
-            more = (one.__cause__, one.__context__, *cast("tuple[BaseException, ...]", getattr(one, "exceptions", ())))
-            todo += [other for other in more if other is not None]
-    return seen
 
 
 def _tasks() -> set[str]:

@@ -404,7 +404,7 @@ SHARED = Hooks()
     ("factory", "says"),
     [
         (lambda: None, "returns None, and no Hooks; does it lack a return"),
-        (lambda: 17, "returns a int, and no Hooks"),
+        (lambda: 17, "returns 17, and no Hooks"),
         (lambda: 1 / 0, "raises ZeroDivisionError: division by zero"),
         (lambda: SHARED, "returns the same Hooks each time"),
         (needs_an_argument, "cannot be called without arguments"),
