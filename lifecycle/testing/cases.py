@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -91,7 +91,13 @@ def address_of(thing: object) -> str | None:
 
 
 def program_of(
-    factory: Callable[[], object], case: Case, fails: str, *, limits: str = "", invariants: Iterable[object] = ()
+    factory: Callable[[], object],
+    case: Case,
+    fails: str,
+    *,
+    limits: str = "",
+    may_raise: Sequence[object] = (),
+    invariants: Iterable[object] = (),
 ) -> str:
     """A small program that performs the case again and fails in the same way.
 
@@ -103,6 +109,10 @@ def program_of(
     head, name = _brought(factory)
     more = [f", {limits}"] if limits else []
     brought = [_brought(one) for one in invariants if address_of(one) is not None]
+    if may_raise:
+        classes = [_brought(one) for one in may_raise]
+        more.append(f", may_raise=[{', '.join(name for _, name in classes)}]")
+        head = [*head, *(line for lines, _ in classes for line in lines if not line.startswith("from builtins"))]
     if brought:
         more.append(f", invariants=[{', '.join(name for _, name in brought)}]")
     sources = {"lifecycle.testing": {"check_case"}}

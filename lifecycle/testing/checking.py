@@ -264,7 +264,9 @@ def _error(
         examples_tried=1 if report is None else report.examples,
         seed=None if report is None else report.seed,
         fixture=fixture.dumps(),
-        program=program_of(make, trial.case, breach.reason, limits=_spelt(limits), invariants=properties),
+        program=program_of(
+            make, trial.case, breach.reason, limits=_spelt(limits), may_raise=limits.may_raise, invariants=properties
+        ),
         picture=picture_of(trial.watch.moments, breach),
     )
 
@@ -275,8 +277,6 @@ def _spelt(limits: Limits) -> str:
     told = [
         f"{names[name]}={getattr(limits, name)!r}" for name in names if getattr(limits, name) != getattr(USUAL, name)
     ]
-    if limits.may_raise:
-        told.append(f"may_raise=[{', '.join(one.__name__ for one in limits.may_raise)}]")
     return ", ".join(told)
 
 
