@@ -60,7 +60,14 @@ STAGE = _insertion("inject(content)")
 WAKE = ask(DRIVER, "queued work wakes driver", sender=AGENT, name="wake")
 RUNNING = notify("agent/status", "running", act="running")
 IDLE = notify("agent/status", "idle", act="idle")
-CLEAR = (*_discard("next-step"), *_discard("next-turn"))
+EDIT = (
+    ask(AGENT, "inbox.replace(id, message)", sender=USER, name="edit", drawn=False),
+    record("agent/inbox/spliced", to=SDK, sender=AGENT, act="edit", times="?"),
+    notify("agent/inbox/discarded", "{ message }", sender=AGENT, act="edit", times="?"),
+    notify("agent/inbox/inserted", "{ message }", sender=AGENT, act="edit", times="?"),
+)
+STOP = ask(AGENT, "cancel(cause)", sender=USER, drawn=False)
+CLEAR = (STOP, *_discard("next-step"), *_discard("next-turn"))
 FIRE = tell(DRIVER, "the signal fires", "{ cause }", sender=AGENT, name="fire", drawn=False)
 SETTLED = tell(DRIVER, "no turn is open", name="converge", drawn=False)
 
@@ -96,25 +103,19 @@ class Agent(Lifecycle):
         when="context is injected, which wakes nobody", emits=STAGE, drawn=False
     )
     edit = Sources(idle, running, converging, latched, maintenance, maintenance_latched).again(
-        when="pending input is edited",
-        drawn=False,
-        emits=[
-            record("agent/inbox/spliced", to=SDK, sender=AGENT, act="edit", times="?"),
-            notify("agent/inbox/discarded", "{ message }", sender=AGENT, act="edit", times="?"),
-            notify("agent/inbox/inserted", "{ message }", sender=AGENT, act="edit", times="?"),
-        ],
+        when="pending input is edited", emits=EDIT, drawn=False
     )
     cancel = (
         idle.again(when="an idle agent is cancelled", emits=CLEAR, drawn=False)
         | running.to(converging, when="the turn is cancelled", emits=[*CLEAR, FIRE], drawn=False)
         | converging.again(when="cancelled once more", emits=[*CLEAR, FIRE], drawn=False)
         | latched.again(
-            cond="keeping and not disposing", when="cancelled, keeping the inbox", emits=[FIRE], drawn=False
+            cond="keeping and not disposing", when="cancelled, keeping the inbox", emits=[STOP, FIRE], drawn=False
         )
         | latched.to(converging, when="the latched wake is withdrawn", emits=[*CLEAR, FIRE], drawn=False)
         | maintenance.again(when="the maintenance task is cancelled", emits=[*CLEAR, FIRE], drawn=False)
         | maintenance_latched.again(
-            cond="keeping and not disposing", when="cancelled, keeping the inbox", emits=[FIRE], drawn=False
+            cond="keeping and not disposing", when="cancelled, keeping the inbox", emits=[STOP, FIRE], drawn=False
         )
         | maintenance_latched.to(maintenance, when="the held wake is withdrawn", emits=[*CLEAR, FIRE], drawn=False)
     )
@@ -127,7 +128,12 @@ class Agent(Lifecycle):
         )
         | latched.to(idle, when="the latched input is gone", emits=[IDLE], drawn=False)
     )
-    maintain = idle.to(maintenance, when="a maintenance task starts", drawn=False)
+    maintain = idle.to(
+        maintenance,
+        when="a maintenance task starts",
+        drawn=False,
+        emits=[ask(AGENT, "run_maintenance(task)", sender=USER, drawn=False)],
+    )
     maintained = (
         maintenance.to(idle, when="the maintenance task has ended", drawn=False)
         | maintenance_latched.to(

@@ -15,6 +15,7 @@ from lifecycle.definition.machine import Lifecycle
 
 STAYS = frozenset((
     "Agent", "ctx.systemPrompt", "ctx.llm", "ctx.tools", "followup(content)", "inject(content)", "send(content)",
+    "inbox.replace(id, message)", "cancel(cause)", "run_maintenance(task)",
     "prepareCall(config, signal)", "resolve({ agent, signal })", "StreamChunk*", "chunk*", "{ message }", "{ cause }",
     "{ turn, step, error }", "{ call, result }", "running", "idle", "start", "end", "0..1", "0..n", "once",
 ))  # fmt: skip
