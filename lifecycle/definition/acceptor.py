@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from lifecycle.vocabulary.events import event_rules
-from lifecycle.vocabulary.rules import FREE, Rules, at
+from lifecycle.vocabulary.rules import FREE, Form, Rules, at
 
 from .language import IN_STEP, Known, Language, State
 from .machine import Lifecycle
@@ -96,8 +96,8 @@ class _Turn(NamedTuple):
     turn_open: bool = False
     step: int = 0
     step_open: bool = False
-    once: frozenset[str] = frozenset()
-    """The types of records that end something for good in the open step."""
+    barred: tuple[str, ...] = ()
+    """The types of records that do not follow in the open step: its request is settled for good."""
 
 
 class Acceptor:
@@ -132,7 +132,7 @@ class Acceptor:
         """By fact: the identities that make it true."""
         self._waiting = dict(waiting)
         self._doubt: Divergence | None = None
-        self._weighed: tuple[State, _Kind, str, Any] | None = None
+        self._weighed: tuple[State, _Kind, str, Any, Form | None] | None = None
 
     # -- judging -------------------------------------------------------------------------------------------------
 
@@ -156,40 +156,42 @@ class Acceptor:
         if kind is None:
             return None if ignorable else self._unknown(name)
         rules = kind.rules
-        state = self._state
+        state, told = self._state, None
         if replaces and rules.replacing is not None:
             wrong = self._replacing(name, rules, data)
             if wrong is None:
-                self._weighed = state, PASSING, name, data
+                self._weighed = state, PASSING, name, data, None
             return wrong
         if not kind.passes:
             letter = name
             for form in rules.forms:
                 if form.fits(data):
-                    letter = f"{name}:{form.name}"
+                    letter, told = f"{name}:{form.name}", form
             follow = state.next.get(self._known) or self._language.after(state, self._known)
             next_state = follow.get(letter)
             if next_state is None:
                 return self._misplaced(letter)
             state = next_state
             if state.fragment:
-                self._weighed = state, PASSING, name, data
+                self._weighed = state, PASSING, name, data, None
                 return None
         wrong = self._references(name, kind, data)
         if wrong is None:
-            self._weighed = state, kind, name, data
+            self._weighed = state, kind, name, data, told
         return wrong
 
     def keep(self) -> None:
         """Go on from the record that was weighed last, if it was legal."""
         if self._weighed is None:
             return
-        (state, kind, name, data), self._weighed = self._weighed, None
+        (state, kind, name, data, form), self._weighed = self._weighed, None
         if state.tentative and not self._state.tentative:
             self._doubt = self._misplaced(name)
         self._state = state
         if not kind.plain:
-            self._apply(name, kind.rules, data)
+            self._apply(kind.rules, data)
+        if form is not None and form.bars:
+            self._turn = self._turn._replace(barred=form.bars)
 
     def end(self) -> Divergence | None:
         """Judge the end of the log: None if nothing is left open."""
@@ -221,14 +223,14 @@ class Acceptor:
 
     def _references(self, name: str, kind: _Kind, data: Any) -> Divergence | None:
         rules, now = kind.rules, self._turn
-        fields = cast("dict[str, Any] | None", data if type(data) is dict else None)  # as most are: read from a file
+        fields = cast("dict[str, Any] | None", data if isinstance(data, dict) else None)  # not `at`: all come by here
         if kind.needs_turn:
-            turn = at(data, "turn") if fields is None else fields.get("turn")
+            turn = getattr(cast(object, data), "turn", None) if fields is None else fields.get("turn")
             if not now.turn_open or turn != now.turn:
                 is_open = f"turn {now.turn} is open" if now.turn_open else "no turn is open"
                 return self._misfit(name, f"it says turn {turn}, where {is_open}")
         if kind.needs_step:
-            step = at(data, "step") if fields is None else fields.get("step")
+            step = getattr(cast(object, data), "step", None) if fields is None else fields.get("step")
             if not now.step_open or step != now.step:
                 is_open = f"step {now.step} is open" if now.step_open else "no step is open"
                 return self._misfit(name, f"it says step {step}, where {is_open}")
@@ -240,9 +242,8 @@ class Acceptor:
             number, due = at(data, rules.counts), (now.turn if rules.counts == "turn" else now.step) + 1
             if number != due or isinstance(number, bool):
                 return self._misfit(name, f"it says {rules.counts} {number}, where {rules.counts} {due} is due")
-        for done in now.once if now.once else ():
-            if name == done or name in self._judge.rules[done].before:
-                return self._misfit(name, f"{done} was recorded in this step already, and nothing of the kind follows")
+        if name in now.barred:
+            return self._misfit(name, "the request of this step was settled for good")
         if rules.takes:
             return self._identity(name, rules, data)
         if rules.adds and self._ids(rules, data) is None:
@@ -295,7 +296,7 @@ class Acceptor:
             return self._references(name, kind._replace(plain=True), data)
         return None
 
-    def _apply(self, name: str, rules: Rules, data: Any) -> None:
+    def _apply(self, rules: Rules, data: Any) -> None:
         now = self._turn
         if rules.counts == "turn":
             self._turn = _Turn(now.turn + 1, True)
@@ -314,8 +315,6 @@ class Acceptor:
             target = at(data, rules.lists)
             came, gone = at(data, "inserted") or (), at(data, "removedCount") or 0
             self._waiting[target] = max(self._waiting.get(target, 0) + len(came) - gone, 0)
-        if rules.once is not None:
-            self._turn = self._turn._replace(once=now.once | {name})
         if rules.takes:
             self._identities[self._taken(rules, data)].popleft()
         if rules.adds:
@@ -336,7 +335,7 @@ class Acceptor:
             return None  # not kept: a log may hold any number of them
         rules = judge.rules.get(name, FREE)
         plain = not (rules.counts or rules.closes or rules.adds or rules.takes or rules.lists or rules.adopts)
-        plain = plain and rules.once is None and not any(name in other.before for other in judge.rules.values())
+        plain = plain and not any(name in form.bars for other in judge.rules.values() for form in other.forms)
         made = _Kind(rules, judge.passes(name), "turn" in rules.refers_to, "step" in rules.refers_to, plain)
         self._kinds[name] = made
         return made

@@ -156,10 +156,8 @@ class AssistantMessageEvent(EventData, frozen=True):
         refers_to=("turn", "step"),
         key="message.content",
         adds="unstarted",
-        once="step",
-        before=("assistant/attempt",),
         replacing="step",
-        forms=(Form("interrupted", has=("interrupted",)),),
+        forms=(Form("interrupted", has=("interrupted",), bars=("assistant/message", "assistant/attempt")),),
     )
     turn: int
     step: int

@@ -7,6 +7,7 @@ Fields are named as they are on the wire; a dot leads into an object.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeAlias, cast
 
 Scope: TypeAlias = Literal["turn", "step"]
@@ -16,16 +17,24 @@ Scope: TypeAlias = Literal["turn", "step"]
 class Form:
     """Records of one type that mean something else: those that have some fields and lack others.
 
-    An effect records them if its `act` begins with the name of the form.
+    An effect records them if its `act` begins with the name of the form. None of the types in `bars` follows in the
+    same step.
     """
 
     name: str
     has: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
+    bars: tuple[str, ...] = ()
 
     def fits(self, data: Any) -> bool:
         """Whether a record is of this form."""
-        return all(at(data, field) for field in self.has) and not any(at(data, field) for field in self.lacks)
+        for field in self.has:
+            if not at(data, field):
+                return False
+        for field in self.lacks:  # noqa: SIM110  # loops: a generator costs more than what it looks at
+            if at(data, field):
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,6 @@ class Rules:
         ordered_by: The type of the records that gave the identities; they are taken in the order in which they came.
         unstarted: The error code of a record that takes an identity of `unstarted` instead: a repaired log has results
             of calls that never started.
-        once: At most one in a turn or step; and none of the types in `before` may follow it there.
         lists: The field that names a list in which messages wait; it takes no more of them than there are.
         replacing: Where it may stand when it replaces what is on the surface: anywhere, in an open turn, or in an open
             step. None: where it may stand anyhow.
@@ -59,8 +67,6 @@ class Rules:
     takes: str = ""
     ordered_by: str = ""
     unstarted: str = ""
-    once: Scope | None = None
-    before: tuple[str, ...] = ()
     lists: str = ""
     replacing: Literal["anywhere", "turn", "step"] | None = None
     hooked: bool = False
@@ -79,7 +85,7 @@ FREE = Rules()
 
 def at(data: Any, field: str) -> Any:
     """A field of a record, be it JSON or a value of ours; None where it is not there."""
-    for name in field.split("."):
+    for name in _names(field):
         if isinstance(data, dict):
             data = cast("dict[str, Any]", data).get(name)
         else:
@@ -87,11 +93,11 @@ def at(data: Any, field: str) -> Any:
     return data
 
 
+@cache
+def _names(field: str) -> tuple[str, ...]:
+    return tuple(field.split("."))
+
+
+@cache
 def _attribute(name: str) -> str:
-    found = _ATTRIBUTES.get(name)
-    if found is None:
-        found = _ATTRIBUTES[name] = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
-    return found
-
-
-_ATTRIBUTES: dict[str, str] = {}
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)

@@ -79,6 +79,10 @@ MALFORMED: dict[str, tuple[Sequence[Rec], str]] = {
         "it replaces a message outside an open turn",
     ),
     "a request is settled once": ((*STEP, answer(), step("assistant/attempt")), "assistant/attempt cannot follow here"),
+    "a request that was cut off is settled once": (
+        (*STEP, step("assistant/message", message={"content": []}, interrupted=True), step("assistant/attempt")),
+        "the request of this step was settled for good",
+    ),
     "nothing follows a turn's end": ((*OPEN, turn("end"), step("step/start")), "step/start cannot follow here"),
     "a claim takes no more than waits": ((*OPEN[:2], spliced(removed=2)), "it takes 2 from place 0 of next-turn"),
 }

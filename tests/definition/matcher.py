@@ -319,7 +319,7 @@ def _letters(records: Sequence[Rec]) -> tuple[list[Letter], int | None, int | No
     """
     letters: list[Letter] = []
     turn = step = 0
-    turn_open = step_open = answered = False
+    turn_open = step_open = settled = False
     calls: list[str] = []
     started: list[str] = []
     waiting: dict[str, int] = {}
@@ -357,15 +357,15 @@ def _letters(records: Sequence[Rec]) -> tuple[list[Letter], int | None, int | No
                 fits, turn_open, step_open, calls, started = mine, False, False, [], []
             case "step/start":
                 fits = mine and data.get("step") == step + 1
-                step, step_open, answered = step + 1, True, False
+                step, step_open, settled = step + 1, True, False
             case "step/end":
                 fits, step_open, calls, started = ours, False, [], []
             case "assistant/message":
                 letter = f"{name}, interrupted" if data.get("interrupted") else name
-                fits, answered = ours and not answered, True
+                fits, settled = ours and not settled, bool(data.get("interrupted"))
                 calls = calls + [block["id"] for block in data["message"]["content"] if block["type"] == "tool-call"]
             case "assistant/attempt":
-                fits = ours and not answered
+                fits = ours and not settled
             case "assistant/chunk" | "system/message" | "steering/message":
                 fits = ours
             case "tool/call":

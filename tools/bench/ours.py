@@ -68,14 +68,18 @@ class Ours(Contender):
         nursery: Each agent works in a task group of its own instead.
         quiet: Nobody listens.
         folder: Each session is kept in a SQLite store in this folder.
+        monitored: The definition watches what is appended.
     """
 
-    def __init__(self, *, nursery: bool = False, quiet: bool = False, folder: Path | None = None) -> None:
+    def __init__(
+        self, *, nursery: bool = False, quiet: bool = False, folder: Path | None = None, monitored: bool = False
+    ) -> None:
         self.name = "ours"
         self.name += ", own nursery" if nursery else ""
         self.name += ", nobody listens" if quiet else ""
         self.name += ", SQLite" if folder is not None else ""
-        self._nursery, self._folder = nursery, folder
+        self.name += ", monitored" if monitored else ""
+        self._nursery, self._folder, self._monitored = nursery, folder, monitored
         self._heard: list[Event] = []
         self._hooks = Hooks()
         if not quiet:
@@ -94,7 +98,9 @@ class Ours(Contender):
 
     def _agent(self, script: Script, group: TaskGroup | None, session: Session | None = None) -> Agent:
         self._heard.clear()
-        return Agent(script, tools=[work], hooks=self._hooks, session=session, task_group=group)
+        return Agent(
+            script, tools=[work], hooks=self._hooks, session=session, task_group=group, monitor=self._monitored
+        )
 
     async def turns(self, count: int) -> None:
         async with self._host() as group:

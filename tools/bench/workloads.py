@@ -105,7 +105,7 @@ async def w1(effort: Effort, tell: Tell) -> list[Row]:
 
 async def w2(effort: Effort, tell: Tell) -> list[Row]:
     """One turn of many steps with a tool call each."""
-    everybody: list[Contender] = [Observed(), Bare(), Ours(), Ours(quiet=True)]
+    everybody: list[Contender] = [Observed(), Bare(), Ours(), Ours(quiet=True), Ours(monitored=True)]
     rows: list[Row] = []
     for steps in effort.steps:
         tell(f"one turn of {steps} steps")
