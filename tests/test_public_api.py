@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {
     "lifecycle": ROOT / "lifecycle",
     "lifecycle_adapters": ROOT / "adapters" / "lifecycle_adapters",
-    "lifecycle_pytest": ROOT / "adapters" / "lifecycle_pytest",
 }
 
 FLOORS: tuple[tuple[str, ...], ...] = (
@@ -40,7 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("policies", "proof"),
     ("face",),  # lifecycle/__init__.py: reads everything below it, and is read by what stands above
     ("testing",),
-    ("commands", "lifecycle_adapters", "lifecycle_pytest"),
+    ("commands", "lifecycle_adapters"),
     ("__main__",),
 )
 """The rooms of the house, floor by floor, the lowest first."""
@@ -64,7 +63,7 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "httpx": frozenset({"commands", "lifecycle_adapters"}),
     "h11": frozenset({"lifecycle_adapters"}),  # comes with httpx; the demo provider's half of the conversation
     "hypothesis": frozenset({"testing"}),
-    "pytest": frozenset({"testing", "lifecycle_pytest"}),
+    "pytest": frozenset({"testing", "lifecycle_adapters.pytest_plugin"}),
     "trio": frozenset({"lifecycle.proof.virtual_trio"}),  # all others go through anyio
     "statemachine": frozenset({"lifecycle.definition.machine"}),
     "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_writer")),
@@ -91,7 +90,7 @@ ALONE_LOADS = frozenset((
 
 NEVER_LOADS = (
     "httpx", "hypothesis", "pytest", "trio", "sqlite3", "http.server", "lifecycle_adapters",
-    "lifecycle.commands", "lifecycle.pictures", "lifecycle.testing", "lifecycle_pytest",
+    "lifecycle.commands", "lifecycle.pictures", "lifecycle.testing",
 )  # fmt: skip
 
 

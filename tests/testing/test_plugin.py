@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import lifecycle_pytest
 import pytest
+from lifecycle_adapters import pytest_plugin
 
 from lifecycle.driver.monitor import VARIABLE
 from lifecycle.testing.checking import SEED
@@ -40,7 +40,16 @@ def test_both_loops(lifecycle_backend, lifecycle_trace):
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_mine.py").write_text(TESTS, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name not in (SEED, VARIABLE)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "lifecycle_pytest", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "lifecycle_adapters.pytest_plugin",
+        *words,
+    ]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
 
 
@@ -58,6 +67,6 @@ def test_the_monitor_can_be_switched_off(tmp_path: Path) -> None:
     assert "test_the_monitor_is_on" in done.stdout
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(lifecycle_pytest.SEED, SEED), (lifecycle_pytest.MONITOR, VARIABLE)])
+@pytest.mark.parametrize(("ours", "theirs"), [(pytest_plugin.SEED, SEED), (pytest_plugin.MONITOR, VARIABLE)])
 def test_both_sides_mean_one_variable(ours: str, theirs: str) -> None:
     assert ours == theirs

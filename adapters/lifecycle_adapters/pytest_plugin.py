@@ -1,6 +1,6 @@
 """The pytest plug-in: a seed for checks of hooks, the monitor on every agent, and fixtures.
 
-It is loaded in every run of pytest wherever the distribution is installed. Therefore it is a package of its own, and
+It is loaded in every run of pytest wherever the distribution is installed. Therefore it stands outside `lifecycle`, and
 imports nothing of `lifecycle` before a test asks for it: no run pays for what it does not use, and measurements of
 coverage have begun by then.
 """
