@@ -8,8 +8,9 @@ from anyio import fail_after
 from lifecycle import Agent, Hooks
 from lifecycle.services.points import InboxPayload
 from lifecycle.testing import Reply, ScriptedModel
-from lifecycle.vocabulary.events import UserMessageEvent
+from lifecycle.vocabulary.events import Event, InboxSpliced, UserMessageEvent
 from lifecycle.vocabulary.failures import DISPOSED_CANCEL
+from lifecycle.vocabulary.messages import user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -31,3 +32,25 @@ async def test_who_is_told_what_the_cancel_of_an_idle_agent_discards_can_wake_it
 
     admitted = [event for event in agent.session.events if isinstance(event.data, UserMessageEvent)]
     assert len(admitted) == 1
+
+
+async def test_what_a_cancel_discards_is_announced_before_an_observer_of_it_discards_more() -> None:
+    hooks, heard = Hooks(), list[str]()
+    hooks.listen("agent/inbox/discarded", lambda payload: heard.append(f"told {payload.message.id}"))
+
+    with fail_after(5):
+        async with Agent(ScriptedModel(otherwise=Reply(text="ok")), hooks=hooks) as agent:
+            agent.followup("runs")
+            agent.inject(user_message("more", id="more"))
+            agent.followup(user_message("next", id="next"))
+
+            def observe(event: Event) -> None:
+                if isinstance(event.data, InboxSpliced) and event.data.outcome:
+                    heard.append(event.data.target)
+                    agent.cancel()
+
+            agent.session.observe(observe)
+            agent.cancel()
+            await agent.when_idle()
+
+    assert heard == ["next-step", "told more", "next-turn", "told next"]

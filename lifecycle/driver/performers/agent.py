@@ -80,18 +80,27 @@ def clear_next_turn(agent: AgentRun) -> None:
 
 def _clear(agent: AgentRun, target: InboxTarget) -> None:
     """Discard what is pending in one list, unless the cancel keeps it (CAN-02, CAN-03)."""
-    if not agent.keeping:
-        agent.discarded = agent.session.inbox.clear(target)
+    if agent.keeping:
+        return
+    inbox, before = agent.session.inbox, agent.discarded
+    agent.discarded = inbox.next_step if target == "next-step" else inbox.next_turn  # now, as for an insertion
+    try:
+        inbox.clear(target)
+    except BaseException:
+        agent.discarded = before
+        raise
 
 
 def announce_recorded(agent: AgentRun) -> None:
-    """Announce an insertion as soon as it is recorded: nothing is discarded before it was announced (CAN-12).
+    """Announce what a cancel from inside an append finds recorded: what comes next comes after it (CAN-02, CAN-12).
 
-    One that was refused is none.
+    What was refused is neither inserted nor discarded.
     """
-    waiting = (*agent.session.inbox.next_step, *agent.session.inbox.next_turn)
-    agent.inserted = tuple(message for message in agent.inserted if any(message is one for one in waiting))
+    waiting = [id(message) for message in (*agent.session.inbox.next_step, *agent.session.inbox.next_turn)]
+    agent.inserted = tuple(message for message in agent.inserted if id(message) in waiting)
     announce_insertion(agent)
+    agent.discarded = tuple(message for message in agent.discarded if id(message) not in waiting)
+    announce_discard(agent)
 
 
 @AGENT("agent/inbox/discarded")
