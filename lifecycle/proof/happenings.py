@@ -68,6 +68,8 @@ class Ledger:
     """Every accepted message, and where it is."""
     sent: str = ""
     """The verb of the input whose record is due."""
+    untold: tuple[str, ...] = ()
+    """What was discarded and has not been announced."""
     status: str = "idle"
     turn: int = 0
     """The number of the last turn that started."""
@@ -162,6 +164,11 @@ def _spliced(seen: Ledger, now: Happening) -> None:
             seen.prompts += len(now.ids) if now.target == "next-turn" else 0
         case _:
             seen.move(now.ids, DISCARDED)
+            seen.untold = (*seen.untold, *now.ids)
+
+
+def _announced(seen: Ledger, now: Happening) -> None:
+    seen.untold = tuple(id for id in seen.untold if id not in now.ids)
 
 
 def _accepted(seen: Ledger, ids: tuple[str, ...]) -> None:
@@ -326,6 +333,7 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
         "steer": _sent,
         "inject": _sent,
         "agent/inbox/spliced": _spliced,
+        "agent/inbox/discarded": _announced,
         "proposal": _proposed,
         "user/message": _admitted,
         "turn/start": _turn_started,

@@ -88,6 +88,15 @@ def nothing_accepted_runs_twice(seen: Ledger, now: Happening) -> str | None:
     return None
 
 
+@invariant("agent/inbox/discarded", "rest")
+def what_is_discarded_is_announced_once(seen: Ledger, now: Happening) -> str | None:
+    """Every message that is discarded is announced after its record, once, and before the agent rests (CAN-02)."""
+    if now.name == "rest":
+        return f"{', '.join(seen.untold)} was discarded without a word" if seen.untold else None
+    unknown = [id for id in now.ids if id not in seen.untold]
+    return f"{', '.join(unknown)} is announced, but was not discarded just now" if unknown else None
+
+
 @invariant("agent/inbox/spliced")
 def a_turn_claims_one_prompt(seen: Ledger, now: Happening) -> str | None:
     """Input is claimed inside a turn, and a turn takes at most one message of next-turn."""

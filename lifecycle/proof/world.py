@@ -67,7 +67,6 @@ class Call(NamedTuple):
     phase: str = ""
     outcome: str = ""
     """`ok` or the code of its error, once there is one."""
-    invoked: bool = False
     error: bool = False
     running: bool = False
     """Its body has a task of its own that has not ended."""
@@ -75,6 +74,11 @@ class Call(NamedTuple):
     """A message that its result stages."""
     frame: Any = None
     """Where it goes on."""
+
+    @property
+    def told(self) -> str:
+        """The outcome as its result shows it."""
+        return self.outcome.partition(",")[0]
 
 
 class BrokenError(Exception):
@@ -116,6 +120,7 @@ class World:
     discarded: Ids = ()
     inserted: Ids = ()
     editing: str = ""
+    edited_out: Ids = ()
 
     # TurnRun
     number: int = 0

@@ -95,6 +95,11 @@ def a_cancel_leaves_the_prompts_behind(scene: Scene) -> None:
     return None
 
 
+@seeded("what is discarded is announced once", "agent/inbox/discarded", messages=2)
+def a_discard_is_not_announced(scene: Scene) -> None:
+    return None
+
+
 @misdeclared("nothing accepted runs twice", hooks=True, odd=2)
 class _AdmitsAgain(Step):
     """A retry admits the messages again"""

@@ -9,6 +9,7 @@ that none is missing and none too many. What is left out, in one place:
   the first of them or not at all. The splices of a cancel and of an edit are not refused.
 * An observer of a record can only cancel, for it may not append.
 * A denied call stands also for an unknown tool and for arguments that do not fit.
+* What waits in an executing call is a hook around its body: a cancel finds the body not begun yet.
 * A pool that is drained after a cancel has its appends taken.
 * Repair after a crash gives back what the open turn had claimed and the log does not settle (see `outside`).
 """

@@ -39,7 +39,7 @@ def insert_late(scene: Scene) -> None:
     insert_into(scene, scene.world.sending[0], "next-turn")
 
 
-@plain(AGENT, "agent/inbox/inserted", "agent/inbox/inserted:edit")
+@plain(AGENT, "agent/inbox/inserted")
 def announce_insertion(scene: Scene) -> None:
     inserted, scene.world.inserted = scene.world.inserted, ()
     if inserted:
@@ -47,43 +47,53 @@ def announce_insertion(scene: Scene) -> None:
 
 
 def announce_recorded(scene: Scene) -> None:
-    """Announce what an append that runs has just recorded, before a cancel may discard it."""
+    """Announce what an append that runs has just recorded, before a cancel discards more."""
     world = scene.world
     world.inserted = tuple(id for id in world.inserted if id in world.next_step or id in world.next_turn)
     announce_insertion(scene)
+    announce_discard(scene)
 
 
 @plain(AGENT, "agent/inbox/spliced:edit", due=never)
 def edit(scene: Scene) -> None:
-    _discard(scene, (scene.world.editing,))
+    scene.world.edited_out = _discard(scene, (scene.world.editing,))
+
+
+plain(AGENT, "agent/inbox/inserted:edit")(lambda scene: None)
 
 
 @plain(AGENT, "agent/inbox/spliced:clear next-step", due=never)
 def clear_next_step(scene: Scene) -> None:
     if not scene.world.keeping:
-        _discard(scene, scene.world.next_step)
+        scene.world.discarded = _discard(scene, scene.world.next_step)
 
 
 @plain(AGENT, "agent/inbox/spliced:clear next-turn", due=never)
 def clear_next_turn(scene: Scene) -> None:
     if not scene.world.keeping:
-        _discard(scene, scene.world.next_turn)
+        scene.world.discarded = _discard(scene, scene.world.next_turn)
 
 
-def _discard(scene: Scene, ids: Ids) -> None:
+def _discard(scene: Scene, ids: Ids) -> Ids:
     world = scene.world
-    if not ids:
-        return
-    target = "next-step" if ids[0] in world.next_step else "next-turn"
-    scene.tell(Happening("agent/inbox/spliced", "canceled", ids, target=target))
-    world.next_step = tuple(id for id in world.next_step if id not in ids)
-    world.next_turn = tuple(id for id in world.next_turn if id not in ids)
-    world.discarded = ids
+    if ids:
+        target = "next-step" if ids[0] in world.next_step else "next-turn"
+        scene.tell(Happening("agent/inbox/spliced", "canceled", ids, target=target))
+        world.next_step = tuple(id for id in world.next_step if id not in ids)
+        world.next_turn = tuple(id for id in world.next_turn if id not in ids)
+    return ids
 
 
-@plain(AGENT, "agent/inbox/discarded", "agent/inbox/discarded:edit")
+@plain(AGENT, "agent/inbox/discarded")
 def announce_discard(scene: Scene) -> None:
     discarded, scene.world.discarded = scene.world.discarded, ()
+    if discarded:
+        scene.tell(Happening("agent/inbox/discarded", ids=discarded))
+
+
+@plain(AGENT, "agent/inbox/discarded:edit")
+def announce_edited_out(scene: Scene) -> None:
+    discarded, scene.world.edited_out = scene.world.edited_out, ()
     if discarded:
         scene.tell(Happening("agent/inbox/discarded", ids=discarded))
 

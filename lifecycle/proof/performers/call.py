@@ -49,17 +49,17 @@ def check(scene: Scene) -> str:
 def _body_options(scene: Scene, call: int) -> Sequence[Option]:
     more: tuple[Option, ...] = (("concludes", 1),)
     if scene.world.sendable:
-        more = (*more, ("defers a context", 1))
+        more = (*more, (f"defers {scene.world.sendable[0]}", 1))
     return (("ends", 0), *(more if scene.bounds.hooks else ()), *hooked(scene, ()))
 
 
 @asks_for(CALL, "tools/execute", _body_options, inner=inner_of(ToolCall))
 def execute(scene: Scene, call: int, label: str) -> str:
     world = scene.world
-    if label == "defers a context":
+    if label.startswith("defers "):
         world.call(call, context=world.sendable[0])
         world.sendable = world.sendable[1:]
-    world.call(call, outcome="ok, and concludes" if label == "concludes" else "ok", invoked=True)
+    world.call(call, outcome="ok, and concludes" if label == "concludes" else "ok")
     return "settle"
 
 
@@ -67,7 +67,7 @@ def execute(scene: Scene, call: int, label: str) -> str:
 def abort_call(scene: Scene, n: int) -> None:
     call = scene.world.calls[n]
     if call.outcome.startswith("ok") or not call.outcome:
-        scene.world.call(n, outcome="ABORTED" if call.invoked else "ABORTED_BEFORE_DISPATCH")
+        scene.world.call(n, outcome="ABORTED_BEFORE_DISPATCH")
 
 
 @plain_of_call("faulted")
@@ -82,4 +82,4 @@ def look_at_outcome(scene: Scene, call: int, label: str) -> str:
 
 @plain_of_call("tools/result")
 def publish(scene: Scene, n: int) -> None:
-    scene.tell(Happening("tools/result", scene.world.calls[n].outcome, number=n + 1))
+    scene.tell(Happening("tools/result", scene.world.calls[n].told, number=n + 1))

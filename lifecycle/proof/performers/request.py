@@ -91,10 +91,9 @@ def _stream() -> Performer:
     request = asking("llm/stream", _stream_options, _stream_answered)
 
     def dispatch(scene: Scene, call: int) -> Any:
-        asked = request(scene, call)
         scene.world.stream = "open"
         scene.tell(Happening(f"{STREAM} start"))
-        return asked
+        return request(scene, call)
 
     return replace(request, perform=dispatch)
 

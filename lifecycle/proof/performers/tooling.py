@@ -113,7 +113,7 @@ def commit(scene: Scene) -> None:
     world = scene.world
     n = world.started[0]
     call = world.calls[n]
-    scene.tell(Happening("tool/result", call.outcome, number=n + 1, step=world.published))
+    scene.tell(Happening("tool/result", call.told, number=n + 1, step=world.published))
     world.started = world.started[1:]
     if call.outcome == "ok, and concludes":
         world.concluded = True
