@@ -102,6 +102,14 @@ def test_no_fault_excuses_a_boundary_that_is_lost(lost: str) -> None:
     assert diverges([*kept, *again], at=len(kept) + 1 if lost == "turn/end" else len(kept) - 1) is not None
 
 
+def test_a_turn_that_was_recorded_is_open_whatever_fails_right_behind_it() -> None:
+    """Its start may be refused, and then there is none; once it is in the log, an end must follow."""
+    wrong = diverges([SENT, START, SENT, ("turn/start", {"turn": 2})])
+
+    assert wrong is not None
+    assert (wrong.why, "turn/end" in wrong.expected) == ("order", True)
+
+
 def test_a_log_that_ends_in_an_open_turn_says_so() -> None:
     wrong = diverges([*OPEN, answer("a"), call("a")])
 
@@ -130,11 +138,13 @@ def test_a_step_whose_calls_are_not_settled_has_failed_and_no_other_follows() ->
     """The guards that count read what the records tell."""
     another: Said = ("step/start", {"turn": 1, "step": 2})
 
-    assert diverges([*OPEN, answer("a"), call("a"), step("step/end"), another]) is not None
-    assert diverges([*OPEN, answer("a"), step("step/end"), another]) is not None
-    wrong = diverges([*OPEN, answer("a"), call("a"), result("a"), step("step/end"), another])
-    assert wrong is not None
-    assert wrong.why == "end"
+    for unsettled in ([answer("a")], [answer("a"), call("a")], [answer("a", "b"), call("a"), result("a")]):
+        wrong = diverges([*OPEN, *unsettled, step("step/end"), another])
+        assert wrong is not None
+        assert (wrong.why, wrong.expected) == ("order", ("turn/end",))
+    settled = diverges([*OPEN, answer("a"), call("a"), result("a"), step("step/end"), another])
+    assert settled is not None
+    assert settled.why == "end"
 
 
 def test_outside_moves_may_come_at_any_time_and_claims_may_not() -> None:
