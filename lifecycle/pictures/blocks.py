@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -67,7 +67,8 @@ class Loop:
 class Break:
     """A way out: of the innermost loop, or of as many as `levels` says. `stage` as for a branch.
 
-    With `again`, the loop around those that it leaves begins its next round; otherwise what follows them comes.
+    With `again`, the loop around those that it leaves begins its next round; otherwise what follows them comes. So
+    with no levels, it is the loop that it stands in which does.
     """
 
     when: str
@@ -95,17 +96,22 @@ class Mark:
 Block: TypeAlias = Say | Alt | Opt | Loop | Break | Par | Mark
 
 
-def effects_of(blocks: tuple[Block, ...]) -> Iterator[Effect]:
-    """Every effect that the blocks show, in the order of the picture."""
+def said_in(blocks: Iterable[Block]) -> Iterator[Say]:
+    """Everything that is said, in the order of the picture."""
     for block in blocks:
         match block:
             case Say():
-                yield block.effect
+                yield block
             case Alt() | Par():
                 for branch in block.branches:
-                    yield from effects_of(branch.body)
+                    yield from said_in(branch.body)
             case Opt() | Loop() | Break() | Mark():
-                yield from effects_of(block.body)
+                yield from said_in(block.body)
+
+
+def effects_of(blocks: Iterable[Block]) -> Iterator[Effect]:
+    """Every effect that the blocks show, in the order of the picture."""
+    return (say.effect for say in said_in(blocks))
 
 
 def simplified(blocks: tuple[Block, ...]) -> tuple[Block, ...]:

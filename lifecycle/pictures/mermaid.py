@@ -102,7 +102,7 @@ class _Writer:
         yield "end"
 
     def _out(self, block: Break) -> str:
-        out = "" if block.levels == 1 else self.words("{levels} loops out").format(levels=block.levels)
+        out = "" if block.levels < 2 else self.words("{levels} loops out").format(levels=block.levels)
         ways = [out, self.words("the loop around begins anew") if block.again else ""]
         where = ", ".join(way for way in ways if way)
         return " ".join(part for part in (self.words(block.when), f"({where})" if where else "") if part)

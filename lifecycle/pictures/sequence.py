@@ -11,7 +11,7 @@ from lifecycle.definition.effects import Effect
 from lifecycle.definition.family import family
 from lifecycle.definition.machine import ABORT, FAULT, Arrow, Lifecycle
 
-from .blocks import Alt, Block, Branch, Loop, Par, Say, effects_of, simplified
+from .blocks import Alt, Block, Branch, Loop, Par, Say, said_in, simplified
 from .graph import CURATED, EVERYTHING, Lens, arrow_key, graph_of
 from .mermaid import NOBODY, Words, as_written, sequence_text
 from .structure import blocks_of, pool_blocks
@@ -61,18 +61,17 @@ def _step(lifecycle: type[Lifecycle]) -> Picture:
 
 
 def _tools(lifecycle: type[Lifecycle]) -> Picture:
-    blocks = pool_blocks(graph_of(lifecycle, REGULAR))
-    arrows = {key for one in family(lifecycle) for key, arrow in _arrows(one) if _regular(arrow)}
-    shown = set(effects_of(blocks))
-    return Picture(blocks, frozenset(key for key in arrows if _emits(lifecycle, key) <= shown), marked=True)
+    return Picture(*pool_blocks(graph_of(lifecycle, REGULAR)), marked=True)
 
 
 def _retry(lifecycle: type[Lifecycle]) -> Picture:
     """The loops that the overview folds into a note."""
     graph = graph_of(lifecycle, REGULAR)
-    headers = {edge.target for node in graph.nodes.values() for edge in node.edges if edge.fold.note is not None}
+    folded = {edge.key: edge.target for node in graph.nodes.values() for edge in node.edges if edge.fold.note}
     blocks, arrows = blocks_of(graph, pools=False)
-    return Picture(tuple(loop for loop in _loops(blocks) if loop.header in headers), arrows, marked=True)
+    loops = tuple(loop for loop in _loops(blocks) if loop.header in folded.values())
+    said = {say.by for say in said_in(loops)}
+    return Picture(loops, arrows & {*said, *folded}, marked=True)
 
 
 def _loops(blocks: tuple[Block, ...]) -> Iterator[Loop]:
@@ -129,8 +128,3 @@ def left_out(lifecycle: type[Lifecycle], view: str) -> frozenset[str]:
 def _arrows(lifecycle: type[Lifecycle]) -> Iterator[tuple[str, Arrow]]:
     for event, arrow in lifecycle.spec.arrows:
         yield arrow_key(lifecycle.spec.name, event, arrow), arrow
-
-
-def _emits(lifecycle: type[Lifecycle], key: str) -> set[Effect]:
-    arrows = (arrow for one in family(lifecycle) for found, arrow in _arrows(one) if found == key)
-    return {effect for arrow in arrows for effect in arrow.emits}

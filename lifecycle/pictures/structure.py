@@ -19,6 +19,7 @@ from lifecycle.definition.effects import Effect, Message
 from lifecycle.definition.machine import ABORT, FAULT, LOOP
 
 from .blocks import Alt, Block, Branch, Break, Loop, Opt, Par, Say, simplified
+from .entries import with_single_entries
 from .graph import Edge, Graph, Meanwhile, Node
 
 
@@ -34,6 +35,8 @@ class Frame:
     stuck: frozenset[str] = frozenset()
     follow: str | None = None
     """Where the outer frame goes on behind this loop."""
+    nested: int = 0
+    """How many loops within this one what is being walked stands in: those that a break leads out of."""
 
 
 def blocks_of(graph: Graph, *, folding: bool = False, pools: bool = True) -> tuple[tuple[Block, ...], frozenset[str]]:
@@ -50,7 +53,7 @@ def blocks_of(graph: Graph, *, folding: bool = False, pools: bool = True) -> tup
 
 class _Structure:
     def __init__(self, graph: Graph, folding: bool, pools: bool) -> None:
-        self.graph, self.folding = graph, folding
+        self.graph, self.folding = with_single_entries(graph), folding
         self._pools = {node: _Structure(pool, folding, pools) for node, pool in (graph.pools if pools else {}).items()}
         self.shown: set[str] = set()
         self._meanwhile = {region.start: region for region in graph.meanwhile if len(region.ends) == 1}
@@ -234,10 +237,14 @@ class _Structure:
     def _choose(self, name: str, stop: str | None, frame: Frame) -> Generator[Block, None, str | None]:
         """Draw the ways on from a node. Returns where the walk goes on, or None."""
         ways = self._ways[name]
+        join = self._join(name, frame) or stop
         out = [edge for edge in ways if edge.target not in frame.nodes and frame.outer is not None]
-        on = [edge for edge in ways if edge not in out]
+        anew = [edge for edge in ways if self._renews(frame, edge) and join is not None]
+        on = [edge for edge in ways if edge not in out and edge not in anew]
         for edge in out:
             yield self._break(edge, frame)
+        for edge in anew:  # what comes behind the choice is left out
+            yield Break(edge.when, tuple(self._take(edge)), frame.nested, self._anytime(edge), again=True)
         if len(on) == 1:
             yield from self._take(on[0])
             yield from self._fold(on[0], frame)
@@ -245,7 +252,6 @@ class _Structure:
             return forward[0].target if forward else None
         if not on:
             return None
-        join = self._join(name, frame) or stop
         yield Alt(tuple(Branch(edge.when, tuple(self._branch(edge, join, frame)), self._anytime(edge)) for edge in on))
         return join
 
@@ -260,14 +266,18 @@ class _Structure:
 
     def _break(self, edge: Edge, frame: Frame) -> Break:
         taken = list(self._take(edge))
-        levels, here = 1, frame
+        levels, here = 1 + frame.nested, frame
         while here.outer is not None and edge.target not in here.outer.nodes:
-            levels, here = levels + 1, here.outer
-        assert here.outer is not None
-        if self._renews(here.outer, edge):
+            here = here.outer
+            levels += 1 + here.nested
+        outer = here.outer
+        assert outer is not None
+        if self._renews(outer, edge):
             return Break(edge.when, tuple(taken), levels, self._anytime(edge), again=here.follow is not None)
         if edge.target != here.follow:
-            taken += self._walk(edge.target, here.follow, here.outer)
+            before, outer.nested = outer.nested, outer.nested + levels
+            taken += self._walk(edge.target, here.follow, outer)
+            outer.nested = before
         return Break(edge.when, tuple(taken), levels, self._anytime(edge))
 
     def _anytime(self, edge: Edge) -> str:
@@ -335,11 +345,11 @@ class _Structure:
                 yield Branch("nothing had begun", tuple(self.said(node.does, target, node.key)), whose=target)
 
 
-def pool_blocks(graph: Graph) -> tuple[Block, ...]:
-    """The nodes of a graph that pool another lifecycle, with what goes on side by side in them."""
+def pool_blocks(graph: Graph) -> tuple[tuple[Block, ...], frozenset[str]]:
+    """The nodes that pool another lifecycle, with what goes on side by side in them; and the arrows shown, by key."""
     structure = _Structure(graph, folding=False, pools=True)
     blocks: list[Block] = []
     for name in graph.pools:
         node = graph.nodes[name]
         blocks += [*structure.said(node.does, name, node.key), *structure.again(node)]
-    return simplified(tuple(blocks))
+    return simplified(tuple(blocks)), frozenset(structure.all_shown)
