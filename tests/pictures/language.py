@@ -7,100 +7,33 @@ rest is what the definition means and no picture spells out:
 * a cancel or a fault is taken from any point of its phase, also when a record that the phase tries is refused;
 * what is owed then is done to its end, and a refused record of it counts as tried;
 * inner effects come in any order and number while the effect before them is performed;
-* while the tools of a step are drained, so do those of the calls;
+* those of the calls do so, too, while they are drained;
 * what comes from outside may come while an earlier thing of that kind is still being recorded or told, from whoever
   hears of that; the rest of the earlier one follows.
-
-A picture becomes a small automaton. Where things go on side by side its state has parts, so a configuration is a
-number, or a tuple of them with what they are in.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from lifecycle.definition.effects import Effect, Kind, Message
-from lifecycle.definition.family import family, pooled
+from lifecycle.definition.effects import Kind, Message
+from lifecycle.definition.family import pooled
 from lifecycle.definition.machine import Lifecycle
 from lifecycle.pictures.blocks import Alt, Block, Branch, Break, Loop, Mark, Opt, Par, Say
 from lifecycle.pictures.graph import arrow_key
 from lifecycle.pictures.sequence import VIEWS
 
-STRAY = "~"
-"""Before the name of what is observed while another effect is performed."""
-REFUSED = "!"
-"""Before a record that was tried and refused."""
+from .automaton import Automaton
+from .symbols import REFUSED, STRAY, Symbols, called, declared, spellings, symbols_of
+
 DRAINS = frozenset({"drain", "abandon"})
 """The effects that wait for the started calls of a pool, wherever those are."""
 CANCEL = "cancel"
 """The event from outside that may come while an append is refused, which nothing else can."""
-TOLD = {"start": "start", "chunk": "chunk", "end": "end", "cut": "end", "running": "running", "idle": "idle"}
-"""What a stream frame or a status says, by the act of its effect."""
-SEVERAL = frozenset({"agent/assistant-stream", "agent/status"})
-"""The live events of which the payload tells several apart."""
-MOST_THREADS = 4
-
-Symbols: TypeAlias = tuple[str, ...]
-"""The spellings under which one thing is observed."""
-
-
-def told_as(effect: Message) -> tuple[str, ...]:
-    """The names of the events that an effect is observed by; none if only the call of its performer shows it."""
-    if effect.kind in (Kind.ASK, Kind.TELL, Kind.ANSWER):
-        return ()
-    if effect.name in SEVERAL:
-        return (f"{effect.name} {TOLD[effect.act]}",)
-    return effect.names
-
-
-def called(effect: Effect) -> bool:
-    """Whether an effect is observed by the call of its performer, or by the user's call."""
-    return isinstance(effect, Message) and effect.kind in (Kind.ASK, Kind.TELL) and not effect.inner
-
-
-def symbols_of(effect: Effect, by: str) -> tuple[Symbols, ...]:
-    """What is observed of one performance of an effect that `by` declares, in order; nothing of notes and answers."""
-    if not isinstance(effect, Message) or effect.kind is Kind.ANSWER:
-        return ()
-    names = told_as(effect)
-    if not names:
-        return ((STRAY + effect.key if effect.inner else spelt(by, effect.key),),)
-    if effect.inner:
-        return tuple((STRAY + name,) for name in names)
-    return tuple((spelt(by, effect.key, name if len(names) > 1 else ""), STRAY + name) for name in names)
-
-
-def spelt(by: str, key: str, name: str = "") -> str:
-    """The symbol of what the performer of `key` does for an arrow or a phase; `name` is one of several events."""
-    return f"{by}: {key}{f' | {name}' if name else ''}"
-
-
-def declared(lifecycle: type[Lifecycle]) -> Iterator[tuple[str, Effect]]:
-    """Every effect of one lifecycle, with the name of the phase or arrow that declares it."""
-    for name, phase in lifecycle.spec.phases.items():
-        yield from ((f"{lifecycle.spec.name}.{name}", effect) for effect in phase.does)
-    for event, arrow in lifecycle.spec.arrows:
-        yield from ((arrow_key(lifecycle.spec.name, event, arrow), effect) for effect in arrow.emits)
-
-
-def declared_in(lifecycle: type[Lifecycle]) -> Iterator[tuple[str, Effect]]:
-    """The same, of a lifecycle and of all that it runs and pools."""
-    for one in family(lifecycle):
-        yield from declared(one)
-
-
-# -- the automaton ------------------------------------------------------------------------------------------------
-
-Config: TypeAlias = Any
-"""A state; or `("par", state, (config, ...))`; or `("over", state, (config, ...))`."""
-Thread: TypeAlias = tuple[int, int]
-"""What is left of something that came from outside: where it stands, and where it ends."""
-Spawned: TypeAlias = tuple[Thread, ...]
-Step: TypeAlias = tuple[Config, Spawned]
 
 
 class Exit(NamedTuple):
@@ -145,152 +78,24 @@ class Around(NamedTuple):
     """The key of the record that was refused on the way here."""
 
 
-class Language:
+class Language(Automaton):
     """The runs of a lifecycle that a picture of it allows, as sequences of symbols."""
 
     def __init__(self, lifecycle: type[Lifecycle], view: str = "full") -> None:
+        super().__init__()
         pool = pooled(lifecycle)
-        self._pooled = _spellings([] if pool is None else declared(pool))
-        self._own = _spellings(declared(lifecycle))
-        """What the outermost lifecycle says, whose events come from outside."""
+        self._pooled = spellings([] if pool is None else declared(pool))
+        self.own = spellings(declared(lifecycle))
         cancels = ((event, arrow) for event, arrow in lifecycle.spec.arrows if event == CANCEL)
-        self._cancels = _spellings(
+        self._cancels = spellings(
             (arrow_key(lifecycle.spec.name, event, arrow), effect) for event, arrow in cancels for effect in arrow.emits
         )
-        self._silent: defaultdict[int, list[int]] = defaultdict(list)
-        self._spoken: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        self._escapes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        self._threads: dict[int, int] = {}
         self._rests: dict[str, int] = {}
         """Where a phase takes what comes from outside, as often as it comes."""
-        self._pars: dict[int, tuple[tuple[tuple[int, int], ...], int]] = {}
-        self._overs: dict[int, tuple[int, int, int]] = {}
         self._states = 0
         self.start = self._new()
         blocks = VIEWS[view](lifecycle).blocks
         self.end, _ = self._sequence(blocks, self.start, Around())
-        self._reach = cache(self._reach)  # type: ignore[method-assign]  # one cache per language
-        self._after = cache(self._after)  # type: ignore[method-assign]
-
-    # -- reading ------------------------------------------------------------------------------------------------------
-
-    def refusal(self, word: Sequence[str]) -> int | None:
-        """The place of the symbol with which `word` leaves the language, its length if it ends too early, or None."""
-        here: set[tuple[Config, tuple[Thread, ...]]] = {(self.start, ())}
-        for n, symbol in enumerate(word):
-            here = {after for config in here for after in self._next(config, symbol)}
-            if not here:
-                return n
-        return None if any(self._finished(config) for config in here) else len(word)
-
-    def __contains__(self, word: Sequence[str]) -> bool:
-        return self.refusal(word) is None
-
-    def _next(self, at: tuple[Config, tuple[Thread, ...]], symbol: str) -> Iterator[tuple[Config, tuple[Thread, ...]]]:
-        config, threads = at
-        if (
-            symbol.removeprefix(REFUSED) not in self._own
-        ):  # what comes from outside, and what that leads to, is over before a run goes on
-            if not all(end in self._still(state, end) for state, end in threads):
-                return
-            threads = ()
-        for after, spawned in self._after(config, symbol):
-            if len(threads) + len(spawned) <= MOST_THREADS:
-                yield after, tuple(sorted((*threads, *spawned)))
-        for n, (state, end) in enumerate(threads):
-            rest = threads[:n] + threads[n + 1 :]
-            for here in self._still(state, end):
-                for after in self._spoken[here].get(symbol, ()):
-                    yield config, tuple(sorted((*rest, *(((after, end),) if self._goes_on(after, end) else ()))))
-
-    def _still(self, state: int, end: int) -> set[int]:
-        """All that is silently reached of a thread."""
-        seen: set[int] = set()
-        todo = [state]
-        while todo:
-            here = todo.pop()
-            if here not in seen:
-                seen.add(here)
-                todo += [] if here == end else self._silent[here]
-        return seen
-
-    def _goes_on(self, state: int, end: int) -> bool:
-        """Whether a thread may say more."""
-        return any(self._spoken[here] for here in self._still(state, end) if here != end or here == state)
-
-    def _finished(self, at: tuple[Config, tuple[Thread, ...]]) -> bool:
-        config, threads = at
-        ends = all(end in self._still(state, end) for state, end in threads)
-        return ends and (self.end, ()) in self._reach(config)
-
-    def _reach(self, config: Config) -> frozenset[Step]:
-        """All that `config` is without anything being observed."""
-        seen: set[Step] = set()
-        todo: list[Step] = [(config, ())]
-        while todo:
-            one = todo.pop()
-            if one in seen:
-                continue
-            seen.add(one)
-            here, spawned = one
-            if isinstance(here, int):
-                todo += [(state, spawned) for state in self._silent[here]]
-                if here == config and here in self._threads:  # this has just been recorded or told
-                    todo.append((self._threads[here], ((here, self._threads[here]),)))
-                if here in self._pars:
-                    todo.append((("par", here, tuple(start for start, _ in self._pars[here][0])), spawned))
-                if here in self._overs:
-                    todo.append((("over", here, ()), spawned))
-            else:
-                kind, state, parts = here
-                if kind == "par":
-                    ends, after = self._pars[state]
-                    if all((end, ()) in self._reach(part) for part, (_, end) in zip(parts, ends, strict=True)):
-                        todo.append((after, spawned))
-                else:
-                    _, end, after = self._overs[state]
-                    if all((end, ()) in self._reach(part) for part in parts):
-                        todo.append((after, spawned))
-                todo += [(target, spawned) for depth, target in self._out_of(here) if depth == 0]
-        return frozenset(seen)
-
-    def _out_of(self, config: Config) -> Iterator[tuple[int, int]]:
-        """The ways out of what goes on side by side, as seen from `config`: out of how much more, and where to."""
-        for part in config[2]:
-            for inner, spawned in self._reach(part):
-                if spawned:
-                    continue
-                ways = self._escapes[inner] if isinstance(inner, int) else self._out_of(inner)
-                for depth, target in ways:
-                    if depth > 0:
-                        yield depth - 1, target
-
-    def _after(self, config: Config, symbol: str) -> frozenset[Step]:
-        """All that `config` may be after a symbol."""
-        found: set[Step] = set()
-        for here, spawned in self._reach(config):
-            if isinstance(here, int):
-                found |= {(state, spawned) for state in self._spoken[here].get(symbol, ())}
-                continue
-            kind, state, parts = here
-            for n, part in enumerate(parts):
-                for after, more in self._after(part, symbol):
-                    changed = (*parts[:n], after, *parts[n + 1 :])
-                    found.add(((kind, state, self._kept(kind, state, changed)), spawned + more))
-            if kind == "over":
-                for after, more in self._after(self._overs[state][0], symbol):
-                    found.add(((kind, state, self._kept(kind, state, (*parts, after))), spawned + more))
-        return frozenset(found)
-
-    def _kept(self, kind: str, state: int, parts: tuple[Config, ...]) -> tuple[Config, ...]:
-        """The parts without the overlapping rounds that are over and say no more."""
-        if kind == "par":
-            return parts
-        end = self._overs[state][1]
-        over = [self._reach(part) == {(part, ()), (end, ())} or part == end for part in parts]
-        return tuple(sorted((part for part, gone in zip(parts, over, strict=True) if not gone), key=repr))
-
-    # -- building -----------------------------------------------------------------------------------------------------
 
     def _new(self) -> int:
         self._states += 1
@@ -299,13 +104,13 @@ class Language:
     def _goes(self, source: int, target: int, levels: int = 0) -> None:
         """A silent way, out of so many things that go on side by side."""
         if levels:
-            self._escapes[source].append((levels, target))
+            self.escapes[source].append((levels, target))
         else:
-            self._silent[source].append(target)
+            self.silent[source].append(target)
 
     def _says(self, source: int, symbols: Iterable[str], target: int) -> None:
         for symbol in symbols:
-            self._spoken[source][symbol].append(target)
+            self.spoken[source][symbol].append(target)
 
     def _sequence(self, blocks: Iterable[Block], start: int, around: Around) -> tuple[int, Scope]:
         """Build blocks from `start` on. Returns where they end, and what is in them."""
@@ -397,7 +202,7 @@ class Language:
             start = self._new()
             end, inner = self._sequence(block.body, start, around._replace(depth=around.depth + 1, before=start))
             self._merge(scope, inner, around)
-            self._overs[here_ := self._new()] = (start, end, after)
+            self.overs[here_ := self._new()] = (start, end, after)
             self._goes(here, here_)
             return after
         head = self._new()
@@ -429,7 +234,7 @@ class Language:
             parts.append((start, end))
         state, after = self._new(), self._new()
         self._goes(here, state)
-        self._pars[state] = (tuple(parts), after)
+        self.pars[state] = (tuple(parts), after)
         return after
 
     # -- what is said -------------------------------------------------------------------------------------------------
@@ -445,7 +250,7 @@ class Language:
         if waits:
             last, here = here, self._new()  # a place of its own, where nothing of the line is said any more
             self._goes(last, here)
-            self._threads |= {state: here for state in waits if state != last}
+            self.threads |= {state: here for state in waits if state != last}
         return here
 
     @staticmethod
@@ -510,10 +315,6 @@ class Language:
             self._goes(refused, self._rests.get(say.stage, around.before))
         else:
             scope.points[say.stage].append(Point(refused, around.depth, say.effect.key))
-
-
-def _spellings(effects: Iterable[tuple[str, Effect]]) -> frozenset[str]:
-    return frozenset(symbol for by, effect in effects for symbols in symbols_of(effect, by) for symbol in symbols)
 
 
 def _is_left(blocks: Iterable[Block], level: int = 1) -> bool:

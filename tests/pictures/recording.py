@@ -6,7 +6,7 @@ wire name, the call of its performer. Of an event is also known which performer 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from lifecycle.pictures.graph import arrow_key
 from lifecycle.services.points import Mode
 from lifecycle.vocabulary.events import Event
 
-from .language import REFUSED, SEVERAL, STRAY, called, declared_in, spelt, told_as
+from .symbols import REFUSED, SEVERAL, STRAY, called, declared_in, spelt, told_as
 
 BODY = STRAY + "body"
 TOOL_OWNED = "tool-owned events when applicable"
@@ -67,7 +67,7 @@ class Recording:
         self.symbols.append(symbol)
 
     @contextmanager
-    def unseen(self) -> Iterator[None]:
+    def unseen(self) -> Generator[None]:
         """What is appended within is a listener's own record, which no lifecycle makes."""
         self._foreign = True
         try:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -391,12 +391,13 @@ def _answer(point: str, verbs: str, payload: Any) -> object:
 
 def _only_interrupts(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_only_interrupts(inner) for inner in error.exceptions)
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(_only_interrupts(inner) for inner in group.exceptions)
     return isinstance(error, Interrupt)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Generator[None]:
     """What a scenario raises on purpose is logged by whoever contains it, and would drown a real failure."""
     log = logging.getLogger("lifecycle")
     before = log.level

@@ -7,7 +7,7 @@ do something else. Here agents run, and what they did is held against the pictur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -33,10 +33,11 @@ from lifecycle.services.points import POINTS, Mode
 from tests.conformance.faults import Struck
 from tests.conformance.test_end import PLACES
 
-from .language import Language, symbols_of
+from .language import Language
 from .recording import BODY, DOMAIN, UNDRAWN, Recording
 from .scenarios import AFTER, ANSWERS, CANCELS, INPUTS, MEANWHILE, REPLIES, UNVISITED, Deeds, Play, Scenario
 from .stories import STORIES
+from .symbols import symbols_of
 
 NEVER_WALKED: Mapping[str, str] = {
     "Turn.stepping.fault -> closing": "a step answers for its own faults, and nothing fails as one begins",
@@ -215,7 +216,7 @@ def _effects() -> Iterator[tuple[str, Phase | Arrow, int]]:
 
 
 @contextmanager
-def _without(owner: Phase | Arrow, n: int) -> Iterator[Effect]:
+def _without(owner: Phase | Arrow, n: int) -> Generator[Effect]:
     """The definition without one effect of a phase or an arrow."""
     attribute = "does" if isinstance(owner, Phase) else "emits"
     before: tuple[Effect, ...] = getattr(owner, attribute)
@@ -351,3 +352,20 @@ def test_the_step_view_leaves_out_all_but_the_regular_arrows_of_a_step() -> None
 
 def test_the_cancel_view_shows_every_abort_and_nothing_else() -> None:
     assert left_out(Agent, "cancel") == {key for key, (_, event, _) in EVERY.items() if event != ABORT}
+
+
+def test_the_tools_view_shows_the_regular_arrows_of_the_pool_and_of_its_calls() -> None:
+    regular = {key for key, (name, event, _) in EVERY.items() if name == "ToolCall" and event not in (ABORT, FAULT)}
+    pool = {key for key, (name, _, arrow) in EVERY.items() if name == "Step" and arrow.goal == arrow.source.id}
+
+    assert left_out(Agent, "tools") == EVERY.keys() - regular - pool
+
+
+def test_the_retry_view_shows_the_loop_of_the_attempts_and_the_ways_out_of_it() -> None:
+    assert EVERY.keys() - left_out(Agent, "retry") == {
+        "Step.requesting.fail -> retrying",
+        "Step.requesting.succeed -> tooling",
+        "Step.retrying.retry -> requesting [retryable]",
+        "Step.retrying.surrender -> ended [not (retryable)]",
+        "Turn.stepping.failed -> closing",
+    }
