@@ -1,7 +1,8 @@
-"""What an agent really does, as the symbols of its full picture; and a program of which two actions are exchanged.
+"""What an agent really does, as the symbols of its full picture.
 
 Only what can be observed is recorded: the events of both domains, the dispatches of hook points, and, of what has no
-wire name, the call of its performer. Of an event is also known which performer was performing.
+wire name, the call of its performer. Of an event is also known which performer was performing, and for which phase or
+arrow.
 """
 
 from __future__ import annotations

@@ -185,6 +185,7 @@ STORIES: Mapping[str, Scenario] = {
     "a prompt within a discard": Scenario(
         (("followup", "inject", "queue", "cancel"),), (), {("agent/inbox/discarded", 0): "followup"}
     ),
+    "an edit within the record of an input": Scenario(ONE, (), {("session/event agent/inbox/spliced", 0): "remove"}),
     "a prompt at rest": Scenario(ONE, (), {("agent/status", 1): "followup"}),
     "cancelled from within a record": asked(stepped="cancel"),
     "cancelled from within the input's record": Scenario(ONE, (), {("session/event agent/inbox/spliced", 0): "cancel"}),
