@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from .flat import Flat
+
 
 class Happening(NamedTuple):
     """One thing that happened.
@@ -61,7 +63,7 @@ SPENT = "spent"
 
 
 @dataclass
-class Ledger:
+class Ledger(Flat):
     """What is known of one agent after all that has happened so far. Every field is an immutable value."""
 
     fates: tuple[tuple[str, str], ...] = ()
@@ -115,15 +117,6 @@ class Ledger:
     """The held wake has come due: a turn follows."""
     due: bool = False
     """A turn may start."""
-
-    def copy(self) -> Ledger:
-        made = object.__new__(Ledger)
-        made.__dict__.update(self.__dict__)
-        return made
-
-    def key(self) -> tuple[object, ...]:
-        """All that tells it from others."""
-        return tuple(self.__dict__.values())
 
     def fate(self, id: str) -> str:
         """Where a message is; empty if it was never accepted."""

@@ -16,6 +16,7 @@ from lifecycle.definition.machine import NoFacts
 from lifecycle.definition.step import StepFacts
 from lifecycle.definition.turn import TurnFacts
 
+from .flat import Flat
 from .happenings import Happening, Ledger
 from .invariants import Broken, broken
 
@@ -90,7 +91,7 @@ class BrokenError(Exception):
 
 
 @dataclass
-class World:
+class World(Flat):
     """One state of everything. The comments name what in the driver's working records a field stands for."""
 
     # what the outside may still do
@@ -153,15 +154,6 @@ class World:
     started: tuple[int, ...] = ()
     exclusive: bool = False
     concluded: bool = False
-
-    def copy(self) -> World:
-        made = object.__new__(World)
-        made.__dict__.update(self.__dict__)
-        return made
-
-    def key(self) -> tuple[object, ...]:
-        """All that tells it from others."""
-        return tuple(self.__dict__.values())
 
     @property
     def pending(self) -> bool:
