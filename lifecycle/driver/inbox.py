@@ -36,29 +36,17 @@ class PendingInbox:
     def replace(self, id: str, message: UserMessage) -> bool:
         """Put `message` where the pending one of that id is. Returns whether it was still pending."""
 
-        def edit() -> None:
-            old = self._run.session.inbox.replace(id, message)
-            if old is not None:
-                self._run.edited_out, self._run.edited_in = (old,), (message,)
-
-        return self._edit(edit)
+        return self._edit(id, (message,))
 
     def remove(self, id: str) -> bool:
         """Take the pending message of that id away, as canceled. Returns whether it was still pending."""
 
-        def edit() -> None:
-            old = self._run.session.inbox.remove(id)
-            if old is not None:
-                self._run.edited_out = (old,)
+        return self._edit(id, ())
 
-        return self._edit(edit)
-
-    def _edit(self, edit: Callable[[], None]) -> bool:
-        run, before = self._run, self._run.session.next_seq
+    def _edit(self, id: str, new: tuple[UserMessage, ...]) -> bool:
         self._need_life()
-        run.editing = edit
-        try:
-            self._take("edit")
-        finally:
-            run.editing = None
-        return run.session.next_seq != before
+        if self._run.session.inbox.waiting(id) is None:
+            return False
+        self._run.editing = (id, new)
+        self._take("edit")
+        return True

@@ -89,7 +89,7 @@ class AgentRun:
     keeping: bool = False
     discarded: tuple[UserMessage, ...] = ()
     inserted: tuple[UserMessage, ...] = ()
-    editing: Callable[[], None] | None = None
+    editing: tuple[str, tuple[UserMessage, ...]] | None = None
     edited_out: tuple[UserMessage, ...] = ()
     edited_in: tuple[UserMessage, ...] = ()
 

@@ -98,23 +98,29 @@ class Inbox:
             discarded += self.splice(target, 0, math.inf, outcome="canceled")
         return discarded
 
-    def remove(self, id: str) -> UserMessage | None:
-        """Discard one message, wherever it waits; None if it does not wait any more."""
-        return self._swap(id, ())
+    def waiting(self, id: str) -> UserMessage | None:
+        """The message of that id, if it waits."""
+        found = self._find(id)
+        return None if found is None else found[2]
 
-    def replace(self, id: str, new: UserMessage) -> UserMessage | None:
-        """Put `new` in the place of a message that waits; returns the old one, None if it does not wait any more."""
-        return self._swap(id, (new,))
+    def swap(self, id: str, new: Messages) -> UserMessage | None:
+        """Put `new`, which may be nothing, in the place of a message that waits; None if it does not any more."""
+        found = self._find(id)
+        if found is None:
+            return None
+        target, place, message = found
+        self.splice(target, place, 1, new, "canceled")
+        return message
 
-    def _swap(self, id: str, new: Messages) -> UserMessage | None:
+    def _find(self, id: str) -> tuple[InboxTarget, int, UserMessage] | None:
         if id not in self._ids:
             return None
-        for target in _TARGETS:
-            for place, message in enumerate(self._lists[target]):
-                if message.id == id:
-                    self.splice(target, place, 1, new, "canceled")
-                    return message
-        return None
+        return next(
+            (target, place, message)
+            for target, messages in self._lists.items()
+            for place, message in enumerate(messages)
+            if message.id == id
+        )
 
     def check(self, record: InboxSpliced) -> None:
         """Raises if `record` cannot be applied to the lists as they are. The session asks before it commits.

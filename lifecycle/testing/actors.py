@@ -11,7 +11,7 @@ import anyio
 from lifecycle.errors import AgentBusyError, LifecycleError, ToolError
 from lifecycle.proof.simulation import Simulation
 from lifecycle.services.hooks import Hooks
-from lifecycle.services.model import PreparedCall
+from lifecycle.services.model import PreparedCall, close_stream
 from lifecycle.services.points import (
     POINTS,
     Accept,
@@ -386,7 +386,10 @@ def _changed(script: HookScript, answer: Any) -> Any:
 
 
 async def _restreamed(chunks: AsyncIterator[Chunk], *, cut: bool) -> AsyncGenerator[Chunk]:
-    async for chunk in chunks:
-        yield chunk._replace(text=chunk.text.upper()) if isinstance(chunk, TextDelta) else chunk
-        if cut:
-            return
+    try:
+        async for chunk in chunks:
+            yield chunk._replace(text=chunk.text.upper()) if isinstance(chunk, TextDelta) else chunk
+            if cut:
+                return
+    finally:
+        await close_stream(chunks)

@@ -54,3 +54,44 @@ async def test_what_a_cancel_discards_is_announced_before_an_observer_of_it_disc
             await agent.when_idle()
 
     assert heard == ["next-step", "told more", "next-turn", "told next"]
+
+
+@pytest.mark.parametrize("then", ["replaces", "cancels", "sends"])
+async def test_an_edit_is_told_whole_before_what_comes_of_its_first_half(then: str) -> None:
+    hooks, heard = Hooks(), list[str]()
+
+    @hooks.on("agent/inbox/inserted")
+    def came(payload: InboxPayload) -> None:
+        heard.append(f"+{payload.message.id}")
+
+    @hooks.on("agent/inbox/discarded")
+    def went(payload: InboxPayload) -> None:
+        heard.append(f"-{payload.message.id}")
+        if payload.message.id == "first" and then == "replaces":
+            agent.inbox.replace("second", user_message("third", id="third"))
+        elif payload.message.id == "first" and then == "cancels":
+            agent.cancel()
+        elif payload.message.id == "first":
+            agent.inject(user_message("third", id="third"))
+
+    with fail_after(5):
+        async with Agent(ScriptedModel(otherwise=Reply(text="ok")), hooks=hooks) as agent:
+            agent.inject(user_message("first", id="first"))
+            agent.inbox.replace("first", user_message("second", id="second"))
+
+    rest = {"replaces": ["-second", "+third"], "cancels": ["-second"], "sends": ["+third"]}[then]
+    assert heard == ["+first", "-first", "+second", *rest]
+
+
+async def test_an_observer_of_an_edit_that_cancels_comes_after_what_it_observes() -> None:
+    hooks, heard = Hooks(), list[str]()
+    hooks.listen("agent/inbox/inserted", lambda payload: heard.append(f"+{payload.message.id}"))
+    hooks.listen("agent/inbox/discarded", lambda payload: heard.append(f"-{payload.message.id}"))
+
+    with fail_after(5):
+        async with Agent(ScriptedModel(), hooks=hooks) as agent:
+            agent.inject(user_message("first", id="first"))
+            agent.session.observe(lambda event: agent.cancel() if event.seq == 1 else None)
+            agent.inbox.replace("first", user_message("second", id="second"))
+
+    assert heard == ["+first", "-first", "+second", "-second"]

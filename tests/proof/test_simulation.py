@@ -120,6 +120,15 @@ def test_thousands_of_scenarios_give_one_log_on_both_backends_and_break_nothing(
         sys.stdout.write(f"\n    {speed}\n")
 
 
+@both
+def test_a_stream_that_is_cut_by_its_outer_hook_is_closed_down_to_the_inner_one(backend: Backend) -> None:
+    wrappers = tuple(HookScript(point="llm/stream", does=does) for does in ("cut", "rewrite"))
+
+    simulate(Scenario(moves=(Move(),), hooks=wrappers), backend=backend)
+
+    gc.collect()  # a generator that was left open complains when it is collected
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_scenarios_with_interleaved_callbacks_break_nothing(backend: Backend) -> None:
     search(scenarios(interleaved=True), 200, (backend,))

@@ -128,7 +128,7 @@ def test_inb_05_an_id_waits_at_most_once_across_both_lists() -> None:
     with pytest.raises(DuplicateMessageError):
         session.inbox.splice("next-turn", 0, 0, [B, B])
     with pytest.raises(DuplicateMessageError):
-        session.inbox.replace("a", X)
+        session.inbox.swap("a", (X,))
 
     assert session.next_seq == 2
     assert session.inbox.next_turn == (A,)
@@ -147,11 +147,11 @@ def test_inb_06_a_message_is_removed_or_replaced_wherever_it_waits() -> None:
     session = filled(A, B, next_step=(X,))
     new = user_message("new", id="b")
 
-    assert session.inbox.remove("x") is X
-    assert session.inbox.replace("b", new) is B
-    assert session.inbox.replace("a", C) is A
-    assert session.inbox.remove("a") is None
-    assert session.inbox.replace("a", Y) is None
+    assert session.inbox.swap("x", ()) is X
+    assert session.inbox.swap("b", (new,)) is B
+    assert session.inbox.swap("a", (C,)) is A
+    assert session.inbox.swap("a", ()) is None
+    assert session.inbox.swap("a", (Y,)) is None
 
     assert session.inbox.next_turn == (C, new)
     assert session.inbox.next_step == ()
@@ -279,7 +279,7 @@ class InboxMachine(RuleBasedStateMachine):
         waiting = self.inbox.next_step + self.inbox.next_turn
         if place < len(waiting):
             id = waiting[place].id
-            done = self.inbox.replace(id, said(f"m{next(self.names)}")) if replaced else self.inbox.remove(id)
+            done = self.inbox.swap(id, (said(f"m{next(self.names)}"),) if replaced else ())
             assert done is waiting[place]
 
     @rule()

@@ -32,6 +32,7 @@ def insert_late(agent: AgentRun) -> None:
 
 
 def _insert(agent: AgentRun, message: UserMessage, target: InboxTarget) -> None:
+    announce_edit(agent)
     before, agent.inserted = agent.inserted, (message,)  # set now: what follows the append may discard it (CAN-12)
     try:
         agent.session.inbox.insert(target, message)
@@ -49,8 +50,23 @@ def announce_insertion(agent: AgentRun) -> None:
 
 @AGENT("agent/inbox/spliced:edit")
 def edit(agent: AgentRun) -> None:
+    """Record the edit; if that is refused, nothing has happened."""
     assert agent.editing is not None
-    agent.editing()
+    announce_edit(agent)
+    id, new = agent.editing
+    old = agent.session.inbox.waiting(id)
+    agent.edited_out, agent.edited_in = (() if old is None else (old,)), new  # now, as for an insertion
+    try:
+        agent.session.inbox.swap(id, new)
+    except BaseException:
+        agent.edited_out = agent.edited_in = ()
+        raise
+
+
+def announce_edit(agent: AgentRun) -> None:
+    """Announce what an edit has recorded: who hears the first half of it may ask for what comes after it."""
+    announce_edited_out(agent)
+    announce_edited_in(agent)
 
 
 @AGENT("agent/inbox/discarded:edit")
@@ -82,6 +98,7 @@ def _clear(agent: AgentRun, target: InboxTarget) -> None:
     """Discard what is pending in one list, unless the cancel keeps it (CAN-02, CAN-03)."""
     if agent.keeping:
         return
+    announce_edit(agent)
     inbox, before = agent.session.inbox, agent.discarded
     agent.discarded = inbox.next_step if target == "next-step" else inbox.next_turn  # now, as for an insertion
     try:
@@ -97,6 +114,9 @@ def announce_recorded(agent: AgentRun) -> None:
     What was refused is neither inserted nor discarded.
     """
     waiting = [id(message) for message in (*agent.session.inbox.next_step, *agent.session.inbox.next_turn)]
+    agent.edited_out = tuple(message for message in agent.edited_out if id(message) not in waiting)
+    agent.edited_in = tuple(message for message in agent.edited_in if id(message) in waiting)
+    announce_edit(agent)
     agent.inserted = tuple(message for message in agent.inserted if id(message) in waiting)
     announce_insertion(agent)
     agent.discarded = tuple(message for message in agent.discarded if id(message) not in waiting)
