@@ -26,9 +26,9 @@ class Happening(NamedTuple):
 
     name: str
     detail: str = ""
-    """Of a splice `insert`, `claim` or `canceled`; of others the status, reason, cause, verdict or refused record."""
+    """Of a splice `insert`, `claim`, `canceled`, `replace`; of others the status, reason, cause, verdict, record."""
     ids: tuple[str, ...] = ()
-    """The messages that it is about; of a proposal, those that it enters."""
+    """The messages that it is about; of a proposal, those that it enters; of a replacement the old and the new one."""
     number: int = 0
     """The turn, the step or the call, counted from 1; of an answer, how many calls it asks for."""
     target: str = ""
@@ -70,8 +70,8 @@ class Ledger(Flat):
     """Every accepted message, and where it is."""
     sent: str = ""
     """The verb of the input whose record is due."""
-    untold: tuple[str, ...] = ()
-    """What was discarded and has not been announced."""
+    untold: tuple[tuple[str, str], ...] = ()
+    """What was recorded and has not been announced: the name of the announcement and the message, in that order."""
     status: str = "idle"
     turn: int = 0
     """The number of the last turn that started."""
@@ -152,16 +152,34 @@ def _spliced(seen: Ledger, now: Happening) -> None:
     match now.detail:
         case "insert":
             _accepted(seen, now.ids)
+            _owe(seen, INSERTED, now.ids)
         case "claim":
             seen.move(now.ids, CLAIMED)
             seen.prompts += len(now.ids) if now.target == "next-turn" else 0
+            _owe(seen, TAKEN, now.ids)
+        case "replace":
+            old, new = now.ids
+            seen.fates = (*(pair for pair in seen.fates if pair[0] != new), (new, seen.fate(old)))
+            seen.move([old], DISCARDED)
+            _owe(seen, DROPPED, [old])
+            _owe(seen, INSERTED, [new])
         case _:
             seen.move(now.ids, DISCARDED)
-            seen.untold = (*seen.untold, *now.ids)
+            _owe(seen, DROPPED, now.ids)
+
+
+INSERTED, TAKEN, DROPPED = (f"agent/inbox/{end}" for end in ("inserted", "claimed", "discarded"))
+ANNOUNCEMENTS = (INSERTED, TAKEN, DROPPED)
+"""What is told of a message after its record."""
+
+
+def _owe(seen: Ledger, name: str, ids: Iterable[str]) -> None:
+    seen.untold = (*seen.untold, *((name, id) for id in ids))
 
 
 def _announced(seen: Ledger, now: Happening) -> None:
-    seen.untold = tuple(id for id in seen.untold if id not in now.ids)
+    told = {(now.name, id) for id in now.ids}
+    seen.untold = tuple(pair for pair in seen.untold if pair not in told)
 
 
 def _accepted(seen: Ledger, ids: tuple[str, ...]) -> None:
@@ -326,7 +344,7 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
         "steer": _sent,
         "inject": _sent,
         "agent/inbox/spliced": _spliced,
-        "agent/inbox/discarded": _announced,
+        **dict.fromkeys(ANNOUNCEMENTS, _announced),
         "proposal": _proposed,
         "user/message": _admitted,
         "turn/start": _turn_started,

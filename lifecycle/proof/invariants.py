@@ -7,10 +7,10 @@ the graph of all states.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from .happenings import CLAIMED, PARKED, PENDING, PROPOSALS, WAKING, Happening, Ledger
+from .happenings import ANNOUNCEMENTS, CLAIMED, PARKED, PENDING, PROPOSALS, WAKING, Happening, Ledger
 
 Predicate: TypeAlias = Callable[[Ledger, Happening], str | None]
 
@@ -52,6 +52,17 @@ def broken(seen: Ledger, now: Happening) -> Broken | None:
     return None
 
 
+def first_broken(story: Iterable[Happening]) -> tuple[int, Broken] | None:
+    """The first happening of a whole run that breaks an invariant, by its place, and how; None if all hold."""
+    seen = Ledger()
+    for place, now in enumerate(story):
+        how = broken(seen, now)
+        if how is not None:
+            return place, how
+        seen.note(now)
+    return None
+
+
 # -- input ----------------------------------------------------------------------------------------------------------
 
 
@@ -81,20 +92,27 @@ def nothing_accepted_runs_twice(seen: Ledger, now: Happening) -> str | None:
                 return f"{id} is admitted, but it is {fate or 'unknown'}"
             if fate and seen.entered[0] != id:
                 return f"{id} is admitted before {seen.entered[0]}"
-        elif now.detail == "insert" and fate in (PENDING, PARKED, CLAIMED):
+            continue
+        put = now.detail == "insert" or (now.detail == "replace" and id == now.ids[-1])
+        if put and fate in (PENDING, PARKED, CLAIMED):
             return f"{id} is put into {now.target}, but it is {fate} already"
-        elif now.detail != "insert" and fate not in (PENDING, PARKED):
+        if not put and fate not in (PENDING, PARKED):
             return f"{id} is taken from {now.target}, but it is {fate or 'unknown'}"
     return None
 
 
-@invariant("agent/inbox/discarded", "rest")
-def what_is_discarded_is_announced_once(seen: Ledger, now: Happening) -> str | None:
-    """Every message that is discarded is announced after its record, once, and before the agent rests (CAN-02)."""
+@invariant(*ANNOUNCEMENTS, "rest")
+def what_becomes_of_input_is_announced_once(seen: Ledger, now: Happening) -> str | None:
+    """What is inserted, claimed and discarded is announced after its record, once, each message's story in order, and
+    all of it before the agent rests (INB-02, CLM-05, CAN-02).
+    """
     if now.name == "rest":
-        return f"{', '.join(seen.untold)} was discarded without a word" if seen.untold else None
-    unknown = [id for id in now.ids if id not in seen.untold]
-    return f"{', '.join(unknown)} is announced, but was not discarded just now" if unknown else None
+        return f"{' and '.join(map(' '.join, seen.untold))} was never told" if seen.untold else None
+    for id in now.ids:
+        due = next((name for name, message in seen.untold if message == id), "nothing")
+        if due != now.name:
+            return f"{now.name} is told of {id}, of which {due} is due"
+    return None
 
 
 @invariant("agent/inbox/spliced")

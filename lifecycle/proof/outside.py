@@ -220,7 +220,10 @@ def _wishes(stepper: Stepper, scene: Scene, who: str) -> Iterator[Move]:
     yield from _cancels(stepper, scene, who)
     if scene.bounds.edits:
         for id in (*world.next_step, *world.next_turn):
-            yield Move(f"{who} removes {id}", partial(_remove, stepper, id=id), inner=False, odd=1)
+            yield Move(f"{who} removes {id}", partial(_edit, stepper, old=id), inner=False, odd=1)
+            if world.sendable:
+                act = partial(_edit, stepper, old=id, new=world.sendable[0])
+                yield Move(f"{who} replaces {id} by {world.sendable[0]}", act, inner=False, odd=1)
 
 
 def _cancels(stepper: Stepper, scene: Scene, who: str, cancel: Callable[..., None] | None = None) -> Iterator[Move]:
@@ -256,8 +259,11 @@ def _cancel_within(stepper: Stepper, scene: Scene, cause: str, keep: bool) -> No
         _cancel(stepper, scene, cause, False)
 
 
-def _remove(stepper: Stepper, scene: Scene, id: str) -> None:
-    scene.world.editing = id
+def _edit(stepper: Stepper, scene: Scene, old: str, new: str = "") -> None:
+    world = scene.world
+    world.editing = old, new
+    if new:
+        world.sendable = world.sendable[1:]
     stepper.take(scene, "edit")
 
 

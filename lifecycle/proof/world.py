@@ -120,8 +120,10 @@ class World(Flat):
     keeping: bool = False
     discarded: Ids = ()
     inserted: Ids = ()
-    editing: str = ""
+    editing: tuple[str, str] = ("", "")
+    """The message that is edited, and what comes in its place."""
     edited_out: Ids = ()
+    edited_in: Ids = ()
 
     # TurnRun
     number: int = 0

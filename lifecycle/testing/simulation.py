@@ -13,8 +13,9 @@ from typing import Literal, cast
 
 import anyio
 
-from lifecycle import Agent, AgentOptions, Hooks, Prompt, Section, Session
+from lifecycle import Agent, AgentOptions, Hooks, Prompt, Section
 from lifecycle.driver.feed import Durable, Live, Occurrence
+from lifecycle.proof.invariants import Broken, first_broken
 from lifecycle.proof.simulation import Backend, Clockwork, Simulation, run_virtually
 from lifecycle.services.points import StatusPayload
 from lifecycle.vocabulary.events import Event, TurnEnd
@@ -24,6 +25,7 @@ from lifecycle.vocabulary.messages import UserMessage, identities
 from .actors import Refusal, SimulatedModel, Stage, gates, scripted_hooks, tool_of
 from .scenario import HookScript, Move, Scenario
 from .trace import Trace
+from .witness import Seen, Witness, WitnessedAgent, WitnessedSession
 
 EPOCH = 1_700_000_000_000
 """When a simulated session begins, in epoch milliseconds."""
@@ -49,6 +51,8 @@ class Simulated:
     """The durable log."""
     happened: tuple[Occurrence, ...] = ()
     """The durable log and what live listeners were told, in one order."""
+    story: tuple[Seen, ...] = ()
+    """What the invariants judge; empty if nobody was to witness the run."""
     moves: tuple[str, ...] = ()
     """What was released or done, in order, by name."""
     choices_used: int = 0
@@ -87,6 +91,12 @@ class Simulated:
     """The agent, which is disposed by now."""
 
     @cached_property
+    def broken(self) -> tuple[int, Broken] | None:
+        """The first invariant of the lifecycle that the story breaks, and the seq that was next at that moment."""
+        found = first_broken(one.happening for one in self.story)
+        return None if found is None else (self.story[found[0]].seq, found[1])
+
+    @cached_property
     def lines(self) -> tuple[str, ...]:
         """The durable log, one line of JSON an event."""
         return tuple(event.encode() for event in self.events)
@@ -120,6 +130,7 @@ def simulate(
     *,
     backend: Backend = "asyncio",
     trace: bool = False,
+    witnessed: bool = True,
     most_moves: int = 1_000,
     before: Callable[[Agent], object] | None = None,
 ) -> Simulated:
@@ -132,13 +143,14 @@ def simulate(
     Args:
         hooks: Makes the listeners under test, afresh for each run. The scripted ones of the scenario stand behind them.
         trace: Also record every hook point. It listens everywhere, so that no dispatch is skipped.
+        witnessed: Keep the `story`, for which somebody listens at most points. Without, most invariants see nothing.
         most_moves: When a run counts as endless.
         before: Called with the agent right before its context is entered.
 
     Raises:
         Exception: what `hooks` or `before` raises. What comes out of the agent is in the result.
     """
-    run = _Run(scenario, backend, Hooks() if hooks is None else hooks(), trace, most_moves, before)
+    run = _Run(scenario, backend, Hooks() if hooks is None else hooks(), trace, witnessed, most_moves, before)
     ids = count(1)
     token = identities.set(lambda: f"x{next(ids)}")
     try:
@@ -164,6 +176,7 @@ class _Run:
         backend: Backend,
         hooks: Hooks,
         trace: bool,
+        witnessed: bool,
         most_moves: int,
         before: Callable[[Agent], object] | None,
     ) -> None:
@@ -179,7 +192,13 @@ class _Run:
         if self._trace is not None:
             listening = Hooks(points=hooks.points) + listening
             self._trace.listen(listening)
-        self._agent = self._stage.agent = _agent_of(scenario, self._stage, listening, self._clock)
+        self._witness = Witness()
+        if witnessed:
+            listening = Hooks(points=hooks.points) + listening
+            self._witness.listen(listening)
+        self._agent = self._stage.agent = _agent_of(scenario, self._stage, listening, self._clock, self._witness)
+        if witnessed:
+            self._witness.attend(self._agent)
         self._agent.session.observe(self._stage.look_at)
         self._rested = False
         if before is not None:
@@ -262,6 +281,8 @@ class _Run:
         seen, agent, stage = self.seen, self._agent, self._stage
         self._rested = True
         resting = agent.phase in ("idle", "disposed")
+        if resting:
+            self._witness.tell("rest")
         if seen.error is None:
             seen.end = "idle" if resting else "endless" if len(self._sim.moves) >= self._most_moves else "stuck"
         seen.phase, seen.waiting = agent.phase, self._sim.waiting
@@ -275,17 +296,20 @@ class _Run:
         seen.events = tuple(self._agent.session.events)
         seen.moves, seen.choices_used = tuple(self._sim.moves), self._sim.choices_used
         seen.refusals, seen.vetoed, seen.struck = tuple(stage.refusals), tuple(stage.vetoed), tuple(stage.struck)
-        seen.outlived = tuple(stage.outlived)
+        seen.outlived, seen.story = tuple(stage.outlived), tuple(self._witness.story)
 
 
-def _agent_of(scenario: Scenario, stage: Stage, hooks: Hooks, clock: Callable[[], int]) -> Agent:
+def _agent_of(
+    scenario: Scenario, stage: Stage, hooks: Hooks, clock: Callable[[], int], witness: Witness
+) -> WitnessedAgent:
     contexts = [Section("scene", scenario.context)] if scenario.context is not None else []
     sections = [Section("who", scenario.system)] if scenario.system is not None else []
-    return Agent(
+    return WitnessedAgent(
+        witness,
         SimulatedModel(stage),
         tools=[tool_of(script, stage) for script in scenario.tools],
         hooks=hooks,
-        session=Session.memory("simulated", clock=clock),
+        session=WitnessedSession(witness, "simulated", clock=clock),
         options=AgentOptions(
             system=Prompt(sections, contexts=contexts),
             max_parallel_tools=scenario.max_parallel_tools,

@@ -12,10 +12,10 @@ from lifecycle.definition.step import Step
 from lifecycle.definition.turn import Turn
 from lifecycle.proof.explorer import DEADLOCK
 from lifecycle.proof.happenings import Happening
-from lifecycle.proof.performers.agent import insert
+from lifecycle.proof.performers.agent import announce_edited_in, insert
 from lifecycle.proof.performers.proposal import end_step
 from lifecycle.proof.performers.tooling import drain, next_move
-from lifecycle.proof.performers.turn import claim_first, end_turn
+from lifecycle.proof.performers.turn import announce_claim, claim_first, end_turn
 from lifecycle.proof.places import BLOCKED, Blocked, Drive, Faults, Performer
 from lifecycle.proof.stepper import NEVER_RESTS
 from lifecycle.proof.world import Scene
@@ -64,9 +64,9 @@ def a_cancelled_claim_is_returned(scene: Scene) -> None:
         scene.tell(Happening("agent/inbox/spliced", "insert", (id,), target="next-step"))
 
 
-@seeded("nothing accepted is lost", "agent/inbox/spliced:claim first", messages=2)
+@seeded("nothing accepted is lost", "agent/inbox/claimed", messages=2)
 def a_claim_drops_a_message(scene: Scene) -> None:
-    claim_first(scene)
+    announce_claim(scene)
     scene.world.claimed = scene.world.claimed[:1]
 
 
@@ -95,9 +95,23 @@ def a_cancel_leaves_the_prompts_behind(scene: Scene) -> None:
     return None
 
 
-@seeded("what is discarded is announced once", "agent/inbox/discarded", messages=2)
+@seeded("what becomes of input is announced once", "agent/inbox/discarded", messages=2)
 def a_discard_is_not_announced(scene: Scene) -> None:
     return None
+
+
+@seeded(
+    "what becomes of input is announced once",
+    "agent/inbox/inserted:edit",
+    messages=2,
+    odd=2,
+    edits=True,
+    listeners=True,
+)
+def what_an_edit_puts_in_is_told_too_late(scene: Scene) -> None:
+    """As it was once: whoever hears the first half of the edit may discard what its second half is about."""
+    if not scene.world.takes[:-1]:
+        announce_edited_in(scene)
 
 
 @misdeclared("nothing accepted runs twice", hooks=True, odd=2)

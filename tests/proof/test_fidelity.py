@@ -248,8 +248,9 @@ class Puppet:
             case "agent/inbox/spliced":
                 waiting = self.agent.inbox.next_step if data.target == "next-step" else self.agent.inbox.next_turn
                 gone = waiting[data.start : data.start + (data.removed_count or 0)]
-                kind = "insert" if data.inserted else "canceled" if data.outcome else "claim"
-                self.tell(event.type, kind, data.target, *(message.id for message in data.inserted or gone))
+                kind = "canceled" if data.outcome else "claim" if gone else "insert"
+                kind = "replace" if gone and data.inserted else kind
+                self.tell(event.type, kind, data.target, *(message.id for message in (*gone, *data.inserted)))
             case "turn/start":
                 self.tell(event.type, data.turn)
             case "turn/end":
@@ -323,8 +324,12 @@ def act(agent: Agent, label: str) -> None:
             getattr(agent, said[1])(user_message("hello", id=said[2]))
     elif said := re.search(r" cancels \((\w+)(, keeping the inbox)?\)$", label):
         agent.cancel(CAUSES[said[1]], keep_inbox=bool(said[2]))
+    elif said := re.search(r" replaces (\w+) by (\w+)$", label):
+        with suppress(ValueError):
+            agent.inbox.replace(said[1], user_message("better", id=said[2]))
     else:
-        agent.inbox.remove(label.split()[-1])
+        with suppress(ValueError):
+            agent.inbox.remove(label.split()[-1])
 
 
 async def settle() -> None:

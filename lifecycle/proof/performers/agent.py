@@ -19,6 +19,7 @@ AGENT.runs(TURN, begin_turn)
 
 def insert_into(scene: Scene, id: str, target: str) -> None:
     world = scene.world
+    announce_edit(scene)
     scene.tell(Happening("agent/inbox/spliced", "insert", (id,), target=target))
     if target == "next-step":
         world.next_step = (*world.next_step, id)
@@ -49,6 +50,7 @@ def announce_insertion(scene: Scene) -> None:
 def announce_recorded(scene: Scene) -> None:
     """Announce what an append that runs has just recorded, before a cancel discards more."""
     world = scene.world
+    announce_edit(scene)
     world.inserted = tuple(id for id in world.inserted if id in world.next_step or id in world.next_turn)
     announce_insertion(scene)
     announce_discard(scene)
@@ -56,21 +58,36 @@ def announce_recorded(scene: Scene) -> None:
 
 @plain(AGENT, "agent/inbox/spliced:edit", due=never)
 def edit(scene: Scene) -> None:
-    scene.world.edited_out = _discard(scene, (scene.world.editing,))
+    announce_edit(scene)
+    world = scene.world
+    old, new = world.editing
+    if not new:
+        world.edited_out = _discard(scene, (old,))
+        return
+    target = "next-step" if old in world.next_step else "next-turn"
+    scene.tell(Happening("agent/inbox/spliced", "replace", (old, new), target=target))
+    world.next_step = tuple(new if id == old else id for id in world.next_step)
+    world.next_turn = tuple(new if id == old else id for id in world.next_turn)
+    world.edited_out, world.edited_in = (old,), (new,)
 
 
-plain(AGENT, "agent/inbox/inserted:edit")(lambda scene: None)
+def announce_edit(scene: Scene) -> None:
+    """Announce what an edit has recorded, before anything else is."""
+    announce_edited_out(scene)
+    announce_edited_in(scene)
 
 
 @plain(AGENT, "agent/inbox/spliced:clear next-step", due=never)
 def clear_next_step(scene: Scene) -> None:
     if not scene.world.keeping:
+        announce_edit(scene)
         scene.world.discarded = _discard(scene, scene.world.next_step)
 
 
 @plain(AGENT, "agent/inbox/spliced:clear next-turn", due=never)
 def clear_next_turn(scene: Scene) -> None:
     if not scene.world.keeping:
+        announce_edit(scene)
         scene.world.discarded = _discard(scene, scene.world.next_turn)
 
 
@@ -96,6 +113,13 @@ def announce_edited_out(scene: Scene) -> None:
     discarded, scene.world.edited_out = scene.world.edited_out, ()
     if discarded:
         scene.tell(Happening("agent/inbox/discarded", ids=discarded))
+
+
+@plain(AGENT, "agent/inbox/inserted:edit")
+def announce_edited_in(scene: Scene) -> None:
+    inserted, scene.world.edited_in = scene.world.edited_in, ()
+    if inserted:
+        scene.tell(Happening("agent/inbox/inserted", ids=inserted))
 
 
 @plain(AGENT, "fire")
