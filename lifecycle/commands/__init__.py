@@ -7,15 +7,13 @@ Exit codes: 0 fine, 1 the answer is no, 2 the call was wrong or something it nee
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.metadata import version
 
 from lifecycle.errors import LifecycleError
 
 from .calls import CallError, lone
-from .output import OutputClosedError, hold_descriptors, printable
+from .output import OutputClosedError, complain, hold_descriptors
 
 INTERRUPTED = 130
 
@@ -58,13 +56,8 @@ def _perform(args: argparse.Namespace) -> int:
         if isinstance(error, OutputClosedError):
             return 1
         if isinstance(error, (CallError, LifecycleError, OSError)):
-            _complain(f"{args.name}: {error}")
+            complain(f"{args.name}: {error}")
             return 2
         if error is raised:
             raise
         raise error from error.__cause__
-
-
-def _complain(sentence: str) -> None:
-    with suppress(OSError):  # nobody listens
-        print(printable(sentence), file=sys.stderr, flush=True)  # the command line speaks here

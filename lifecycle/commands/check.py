@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,31 +14,36 @@ from lifecycle.definition.agent import Agent
 from lifecycle.definition.family import within
 from lifecycle.definition.machine import Lifecycle
 from lifecycle.definition.revisions import NEWEST, REVISIONS
+from lifecycle.errors import LifecycleError
 from lifecycle.proof.checker import Report, check_log, sketch
 from lifecycle.session.reading import LogReader, Record
 
 from .calls import CallError, add_store
 from .jsonlines import dump
-from .output import own_output, printable
+from .output import Output, complain, own_output, printable
 from .replay import recorded
 from .targets import lifecycle_at, meant
 from .transcript import count
+
+_CODES = ("legal", "not legal", "no log")
+"""What each exit code says of a log."""
 
 
 def declare(commands: Any) -> None:
     """Add the command to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "check",
-        help="judge a recorded session by the definition",
-        description="Judge a recorded session by the definition: the first event that no run of the lifecycle makes,"
+        help="judge recorded sessions by the definition",
+        description="Judge recorded sessions by the definition: the first event that no run of the lifecycle makes,"
         " the phase that the run was in, what would have been legal there, and the events before it.",
-        epilog="Exit code: 0 if the log is legal as a whole; 1 if it is not, also if it ends in an open turn or its"
-        " last line was torn; 2 if the call was wrong or LOG is no log.",
+        epilog="Exit code: 0 if every log is legal as a whole; 1 if one is not, also if it ends in an open turn or its"
+        " last line was torn; 2 if the call was wrong or a LOG is no log.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "log",
+        "logs",
         metavar="LOG",
+        nargs="+",
         help="a file with an event a line, - for standard input, or the id of a stored session (with --store, always)",
     )
     parser.add_argument(
@@ -53,7 +59,7 @@ def declare(commands: Any) -> None:
         default=[],
         help="let events pass whose types begin so, such as mine/; may be given several times",
     )
-    parser.add_argument("--json", action="store_true", help="the report as one JSON object")
+    parser.add_argument("--json", action="store_true", help="the reports, one JSON object a log")
     parser.add_argument("--sequence", action="store_true", help="also the turn up to there as a Mermaid diagram")
     add_store(parser)
     parser.set_defaults(perform=perform, name="lifecycle check")
@@ -68,17 +74,36 @@ def perform(args: argparse.Namespace) -> int:
     with own_output() as out:
         lifecycle = _lifecycle(args.revision)
         alphabet = alphabet_of(args.revision if lifecycle is None else lifecycle, args.plugin)
-        with recorded(args, unpack=False) as log:
-            report = check_log(log, alphabet, keep_turn=args.sequence)
-            if report.unreadable is not None and report.records == 0:
-                raise report.unreadable  # it is no log
-        if args.json:
-            out.write(dump(_as_json(report, args.revision)) + "\n")
-        else:
-            for line in _told(report, args.revision, alphabet):
-                out.write(printable(line) + "\n")
-            if args.sequence and report.divergence is not None:
-                out.write(f"\n{_picture(report, lifecycle)}")
+        codes = Counter[int]()
+        for name in args.logs:
+            try:
+                codes[_check(args, name, lifecycle, alphabet, out)] += 1
+            except (LifecycleError, CallError, OSError) as wrong:
+                if len(args.logs) == 1:
+                    raise
+                complain(f"{args.name}: {wrong}")
+                codes[2] += 1
+        if len(args.logs) > 1 and not args.json:
+            said = [f"{codes[code]} {word}" for code, word in enumerate(_CODES) if codes[code]]
+            out.write(f"{len(args.logs)} logs: {', '.join(said)}\n")
+    return max(codes)
+
+
+def _check(
+    args: argparse.Namespace, name: str, lifecycle: type[Lifecycle] | None, alphabet: Alphabet, out: Output
+) -> int:
+    """Judge one log; returns 0 if it is legal, else 1."""
+    with recorded(name, args.store, unpack=False) as log:
+        report = check_log(log, alphabet, keep_turn=args.sequence)
+    if report.unreadable is not None and report.records == 0:
+        raise report.unreadable  # it is no log
+    if args.json:
+        out.write(dump(_as_json(report, args.revision)) + "\n")
+    else:
+        for line in _told(report, args.revision, alphabet):
+            out.write(printable(line) + "\n")
+        if args.sequence and report.divergence is not None:
+            out.write(f"\n{_picture(report, lifecycle)}")
     return 0 if report.accepted else 1
 
 

@@ -85,6 +85,12 @@ def hold_descriptors() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  # for good
 
 
+def complain(sentence: str) -> None:
+    """One line on standard error."""
+    with suppress(OSError):  # nobody listens
+        print(printable(sentence), file=sys.stderr, flush=True)  # the command line speaks here
+
+
 @contextmanager
 def own_output() -> Generator[Output]:
     """The real standard output. Meanwhile file descriptor 1 and `sys.stdout` lead to standard error.

@@ -20,7 +20,7 @@ from lifecycle.session.reading import LogReader, open_log, read_log
 from .calls import CallError, add_store, open_store, store_path
 from .history import Attempt, Call, Other, Step, Turn, Wait, history
 from .jsonlines import dump
-from .output import Output, own_output, printable
+from .output import Output, complain, own_output, printable
 from .sessions import resolve
 from .timeline import DRAWN, PLAIN, timeline
 
@@ -66,11 +66,11 @@ def perform(args: argparse.Namespace) -> int:
         raise CallError("--json and --sequence are two ways to show it; choose one")
     if args.lifecycle and not args.sequence:
         raise CallError("--lifecycle says whose participants --sequence draws; give both")
-    with own_output() as out, recorded(args) as log:
+    with own_output() as out, recorded(args.log, args.store) as log:
         _show(args, log, out)
         if log.torn is not None:
             sentence = f"{log.name}, line {log.torn}: the last line was torn, and is left out"
-            print(printable(f"lifecycle replay: {sentence}"), file=sys.stderr)
+            complain(f"lifecycle replay: {sentence}")
     return 0
 
 
@@ -111,26 +111,25 @@ def _chosen(args: argparse.Namespace, log: LogReader) -> Iterator[Turn]:
 
 
 @contextmanager
-def recorded(args: argparse.Namespace, *, unpack: bool = True) -> Generator[LogReader]:
-    """The log that `args.log` names: a file, standard input, or a stored session."""
-    if args.log == "-":
+def recorded(name: str, store: Path | None, *, unpack: bool = True) -> Generator[LogReader]:
+    """The log of that name: a file, standard input, or a stored session; with a store given, always the last."""
+    if name == "-":
         yield read_log(sys.stdin.buffer, "standard input", unpack=unpack)
-    elif args.store is None and os.path.lexists(args.log):
-        with open_log(Path(args.log), unpack=unpack) as log:
+    elif store is None and os.path.lexists(name):
+        with open_log(Path(name), unpack=unpack) as log:
             yield log
     else:
-        yield anyio.run(_stored, args)
+        yield anyio.run(_stored, name, store)
 
 
-async def _stored(args: argparse.Namespace) -> LogReader:
-    path = store_path(args.store)
-    async with open_store(path) as store:
+async def _stored(name: str, given: Path | None) -> LogReader:
+    async with open_store(store_path(given)) as store:
         try:
-            info = await resolve(store, args.log)
+            info = await resolve(store, name)
         except CallError as wrong:
-            if args.store is not None:
+            if given is not None:
                 raise
-            raise CallError(f"there is no file {args.log!r}, and {wrong}") from wrong
+            raise CallError(f"there is no file {name!r}, and {wrong}") from wrong
         session = await store.open(info.id, read_only=True)
         return LogReader((event.encode().encode() + b"\n" for event in session.events), f"session {info.id}")
 

@@ -81,7 +81,9 @@ def object_at(target: str) -> object:
     """
     module_name, _, name = target.partition(":")
     if not name or not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
-        raise CallError(f"{target!r} names nothing; write module:Name, such as mypkg.flow:ReviewedTurn")
+        raise CallError(
+            f"{target!r} names nothing; write module:Name, such as mypkg.flow:ReviewedTurn or mypkg.hooks:make"
+        )
     found: object = _imported(module_name)
     for part in name.split("."):
         if not hasattr(found, part):

@@ -70,6 +70,25 @@ def test_a_legal_log_is_told_in_one_line(log: list[str], tmp_path: Path) -> None
     assert ended.out == f"{path}: legal under revision 000: {len(log)} records, 1 whole turn\n"
 
 
+def test_several_logs_are_told_one_after_another_and_counted(log: list[str], tmp_path: Path) -> None:
+    legal = write(tmp_path, log)
+    wrong = legal.rename(tmp_path / "wrong.jsonl")
+    wrong.write_text("\n".join(renumbered(said_twice(log))), encoding="utf-8")
+    legal = write(tmp_path, log)
+
+    fine, mixed, broken = here("check", legal, legal), here("check", wrong, legal), here("check", "nowhere", legal)
+
+    assert (fine.code, mixed.code, broken.code) == (0, 1, 2)
+    assert fine.out.splitlines()[-1] == "2 logs: 2 legal"
+    assert mixed.out.splitlines()[-1] == "2 logs: 1 legal, 1 not legal"
+    assert broken.out.splitlines()[-1] == "2 logs: 1 legal, 1 no log"
+    assert "there is no file 'nowhere'" in broken.err
+    assert [json.loads(line)["accepted"] for line in here("check", wrong, legal, "--json").out.splitlines()] == [
+        False,
+        True,
+    ]
+
+
 def test_a_stored_session_is_checked_by_its_id(log: list[str], store: Path) -> None:
     ended = here("check", "demo", "--store", store)
 
