@@ -60,6 +60,14 @@ class ScriptedFault(Exception):
     """What a scripted part raises."""
 
 
+class EndlessError(BaseException):
+    """Ends a run that goes on and on within one move, in which nothing waits that could be left waiting."""
+
+
+MOST_RECORDS = 500
+"""So many records within one move are made by what never ends."""
+
+
 @dataclass(slots=True)
 class Refusal:
     """Something that was asked of the agent, and what it raised."""
@@ -85,9 +93,16 @@ class Stage:
     bodies: int = 0
     outlived: list[int] = field(default_factory=lambda: [])
     """The seqs of steps' ends that came while a body or a stream was open."""
+    _moved: tuple[int, int] = (0, 0)
+    """How many moves there were at the newest record, and the seq of the first record since that move."""
 
     def look_at(self, event: Event) -> None:
-        """An observer of the log."""
+        """An observer of the log. Raises EndlessError where a move does not come to an end."""
+        moves, since = self._moved
+        if len(self.sim.moves) != moves:
+            self._moved = len(self.sim.moves), event.seq
+        elif event.seq - since > MOST_RECORDS:
+            raise EndlessError(f"{event.seq - since} records after move {moves}")
         if isinstance(event.data, StepEnd) and (self.streaming or self.bodies):
             self.outlived.append(event.seq)
 

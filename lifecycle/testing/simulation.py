@@ -22,7 +22,7 @@ from lifecycle.vocabulary.events import Event, TurnEnd
 from lifecycle.vocabulary.failures import TurnEndReason
 from lifecycle.vocabulary.messages import UserMessage, identities
 
-from .actors import Refusal, SimulatedModel, Stage, gates, scripted_hooks, tool_of
+from .actors import EndlessError, Refusal, SimulatedModel, Stage, gates, scripted_hooks, tool_of
 from .scenario import HookScript, Move, Scenario
 from .trace import Trace
 from .witness import Seen, Witness, WitnessedAgent, WitnessedSession
@@ -43,7 +43,8 @@ class Simulated:
     """How it ended.
 
     `idle`: everything was done, and the agent rested. `stuck`: nothing could move any more, and the agent did not
-    rest. `endless`: it had not ended after the most moves. `failed`: `error` came out of the agent's context.
+    rest. `endless`: it had not ended after the most moves, or one move never ended. `failed`: `error` came out of the
+    agent's context.
     """
     error: BaseException | None = None
     """What came out of the agent's context, or of the simulation."""
@@ -158,7 +159,7 @@ def simulate(
             try:
                 run_virtually(run.main, backend=backend, interleaving=scenario.interleaving)
             except BaseException as error:
-                if _is_interrupt(error):
+                if _has(error, KeyboardInterrupt):  # somebody has pressed Ctrl-C; that is no result
                     raise
                 run.fail(error)
     finally:
@@ -210,7 +211,7 @@ class _Run:
 
     def fail(self, error: BaseException) -> None:
         """Keep what came out of the run."""
-        self.seen.end, self.seen.error = "failed", error
+        self.seen.end, self.seen.error = "endless" if _has(error, EndlessError) else "failed", error
         self._look()
 
     async def main(self, clockwork: Clockwork) -> None:
@@ -318,11 +319,11 @@ def _agent_of(
     )
 
 
-def _is_interrupt(error: BaseException) -> bool:
-    """Whether somebody has pressed Ctrl-C; that is no result."""
+def _has(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether it is one of that kind, or a group in which there is one."""
     if isinstance(error, BaseExceptionGroup):
-        return any(map(_is_interrupt, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    return isinstance(error, KeyboardInterrupt)
+        return any(_has(one, kind) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions)
+    return isinstance(error, kind)
 
 
 class _Records(logging.Handler):

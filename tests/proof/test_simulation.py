@@ -309,6 +309,29 @@ def test_a_hook_that_asks_for_more_each_time_makes_the_run_endless(backend: Back
 
 
 @both
+def test_a_move_that_never_ends_makes_the_run_endless(backend: Backend) -> None:
+    def hooks() -> Hooks:
+        hooks = Hooks()
+
+        async def fail(payload: Any, next: Callable[[], Any]) -> Any:
+            raise ScriptedFault("no")
+
+        def go_on(payload: Any) -> None:
+            if payload.status == "idle":
+                payload.agent.followup("go on")
+
+        hooks.listen("agent/model", fail)
+        hooks.listen("agent/status", go_on)
+        return hooks
+
+    run = simulate(HELLO, hooks, backend=backend)
+
+    assert run.end == "endless"
+    assert len(run.events) < 1_000
+    assert any("the run is endless" in said for said in problems(run))
+
+
+@both
 def test_what_comes_out_of_the_agents_context_is_kept(backend: Backend) -> None:
     def hooks() -> Hooks:
         hooks = Hooks()
