@@ -49,7 +49,7 @@ EXTENSION = """
 from lifecycle import HookPoint, Hooks
 from lifecycle.definition.effects import HOOKS, answer, hook
 from lifecycle.definition.machine import Phase
-from lifecycle.definition.step import Step
+from lifecycle.definition.step import CLOSE, Step
 from lifecycle.definition.turn import Turn
 from lifecycle.services.points import POINTS, Mode, StepPayload
 
@@ -62,9 +62,10 @@ class BudgetStep(Step):  # a hook point more, in one line
 
 
 class ReviewedStep(BudgetStep):  # a phase more, with a loop back to the request
-    reviewing = Phase(hook("agent/review", "waterfall"), answer(HOOKS, "approve or revise"))
-    succeed = BudgetStep.arrows("succeed").but(target=reviewing)
-    approve = reviewing.to(BudgetStep.tooling, when="the reviewer approves")
+    reviewing = Phase(hook("agent/review", "waterfall"), answer(HOOKS, "finish or revise"))
+    finish = BudgetStep.arrows("finish").but(target=reviewing, emits=()) | reviewing.to(
+        BudgetStep.ended, when="the reviewer approves", emits=CLOSE
+    )
     revise = reviewing.to(BudgetStep.requesting, when="the reviewer asks again")
 
 
@@ -79,7 +80,7 @@ def stop_at_ten(payload):
 
 
 async def review(step):  # performs agent/review; it returns the event that follows
-    return "approve" if step.attempts > 1 else "revise"
+    return "finish" if step.attempts > 1 else "revise"
 """.strip()
 """How a user extends the lifecycle. Where README shows it, it shows it word for word."""
 DRIVEN = 'Agent(model, hooks=hooks, options=AgentOptions(lifecycle=ReviewedTurn, performers={"agent/review": review}))'
@@ -134,7 +135,7 @@ def test_the_extension_is_drawn(project: Path) -> None:
     loop = lines.index("loop the attempts of the request")
     review = lines.index("Driver->>Hooks: agent/review waterfall")
     assert budget < loop < lines.index("Driver->>Session: assistant/message") < review
-    assert lines[review + 1 : review + 3] == ["Hooks-->>Driver: approve or revise", "break the reviewer approves"]
+    assert lines[review + 1 : review + 3] == ["Hooks-->>Driver: finish or revise", "break the reviewer approves"]
 
 
 def test_the_extension_runs(project: Path) -> None:

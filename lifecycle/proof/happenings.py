@@ -247,7 +247,7 @@ def _stream_started(seen: Ledger, now: Happening) -> None:
 
 def _settled(seen: Ledger, now: Happening) -> None:
     seen.streaming = "settled"
-    seen.asked = now.number
+    seen.asked, seen.called, seen.answered = now.number, 0, 0
 
 
 def _stream_ended(seen: Ledger, now: Happening) -> None:

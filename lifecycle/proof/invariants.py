@@ -266,10 +266,14 @@ def every_stream_settles_once(seen: Ledger, now: Happening) -> str | None:
     return f"{now.name} comes, and the stream is {seen.streaming or 'over'}"
 
 
-@invariant("tool/call", "tool/result", "step/end")
+@invariant("assistant/message", "tool/call", "tool/result", "step/end")
 def results_answer_their_calls_in_order(seen: Ledger, now: Happening) -> str | None:
-    """Calls and results come in the order of the answer, each result after its call, and all before the step ends."""
+    """Calls and results come in the order of the answer, each result after its call, and all before the step ends or
+    has another answer.
+    """
     match now.name:
+        case "assistant/message" if seen.answered < seen.asked and not seen.excused:
+            return f"an answer comes after {seen.answered} of {seen.asked} results of the one before"
         case "tool/call" if seen.streaming or now.number != seen.called + 1 or now.number > seen.asked:
             return f"call {now.number} comes after {seen.called} of {seen.asked} calls"
         case "tool/result" if now.number > seen.called:

@@ -124,9 +124,11 @@ class Play:
         if world.main:
             frame = world.main[-1]
             if frame[1] == CHOOSE:
-                for event in stepper.level(frame[0]).only_events(frame[2].name):
+                level, phase = stepper.level(frame[0]), frame[2].name
+                for event in level.only_events(phase):
                     act = self._on_main(partial(stepper.choose, event=event))
-                    yield Move(f"{frame[2].name} comes to {event}", act)
+                    again = level.leads_back(phase, event)  # as odd as a retry, so that it is not for ever
+                    yield Move(f"{phase} comes to {event}", act, odd=int(again))
             elif frame[2].performer.ask is not None:
                 yield from self._answers(scene, frame, self._on_main)
             elif frame[2].performer.ready(scene):

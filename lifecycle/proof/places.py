@@ -146,3 +146,13 @@ class Level:
 
     def only_events(self, phase: str) -> list[str]:
         return [event for event in self.table.rows[phase] if event not in (ABORT, FAULT)]
+
+    def leads_back(self, phase: str, event: str) -> bool:
+        """Whether the phase can come again after that event."""
+        ahead, seen = [row.target for row in self.table.rows[phase][event]], set[str]()
+        while ahead:
+            here = ahead.pop()
+            if here not in seen:
+                seen.add(here)
+                ahead += [row.target for after in self.only_events(here) for row in self.table.rows[here][after]]
+        return phase in seen

@@ -159,7 +159,7 @@ def check_hooks(
         except ImportError as missing:
             raise SimulationError("to search needs Hypothesis; install turn-lifecycle[testing]") from missing
 
-        drawn = cases(backends, most_hooks=2 if other_hooks else 0)
+        drawn = cases(backends, most_hooks=2 if other_hooks else 0, points=report.coverage.points)
         failed = first_failing(tried, drawn, examples=examples - len(first), seed=report.seed)
     if failed is not None:
         raise _smallest(make, failed, limits, properties, report)

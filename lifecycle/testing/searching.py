@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from lifecycle.proof.simulation import Backend
+from lifecycle.services.points import POINTS
 
 from .cases import Case
 from .scenario import Answer, Scenario
-from .strategies import scenarios
+from .strategies import hook_scripts, scenarios
 
 T = TypeVar("T")
 
@@ -34,12 +35,16 @@ class _FoundError(Exception):
     """Ends the search."""
 
 
-def cases(backends: Sequence[Backend] = ("asyncio",), *, most_hooks: int = 2) -> SearchStrategy[Case]:
-    """Cases of every kind."""
+def cases(
+    backends: Sequence[Backend] = ("asyncio",), *, most_hooks: int = 2, points: Iterable[str] = ()
+) -> SearchStrategy[Case]:
+    """Cases of every kind. Every second scripted hook listens at one of `points`: hooks meet where both listen."""
     usual = st.none()
+    meeting = [name for name in points if name in POINTS]
+    hooks = hook_scripts(tuple(meeting)) | hook_scripts() if meeting else hook_scripts()
     return st.builds(
         Case,
-        scenario=scenarios(most_hooks=most_hooks).flatmap(_stubborn),
+        scenario=scenarios(hooks=hooks, most_hooks=most_hooks).flatmap(_stubborn),
         backend=st.sampled_from(list(backends)),
         interrupt=usual | usual | usual | st.integers(1, 20),
     )

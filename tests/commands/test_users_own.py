@@ -17,7 +17,7 @@ from .child import LIFECYCLE, Ended, run
 FLOW = """
 from lifecycle.definition.effects import HOOKS, answer, hook
 from lifecycle.definition.machine import Phase
-from lifecycle.definition.step import Step
+from lifecycle.definition.step import CLOSE, Step
 from lifecycle.definition.turn import Turn
 
 
@@ -26,9 +26,10 @@ class BudgetStep(Step):
 
 
 class ReviewedStep(BudgetStep):
-    reviewing = Phase(hook("agent/review", "waterfall"), answer(HOOKS, "approve or revise"))
-    succeed = BudgetStep.arrows("succeed").but(target=reviewing)
-    approve = reviewing.to(BudgetStep.tooling, when="the reviewer approves")
+    reviewing = Phase(hook("agent/review", "waterfall"), answer(HOOKS, "finish or revise"))
+    finish = BudgetStep.arrows("finish").but(target=reviewing, emits=()) | reviewing.to(
+        BudgetStep.ended, when="the reviewer approves", emits=CLOSE
+    )
     revise = reviewing.to(BudgetStep.requesting, when="the reviewer asks again")
 
 
@@ -61,7 +62,7 @@ from mypkg.flow import ReviewedTurn
 from mypkg.hooks import hooks
 
 async def review(step):
-    return "approve" if step.attempts == 3 else "revise"
+    return "finish" if step.attempts == 3 else "revise"
 
 async def main():
     options = AgentOptions(lifecycle=ReviewedTurn, performers={"agent/review": review})
@@ -144,10 +145,12 @@ def test_it_is_compared_with_ours(project: Path) -> None:
 
     listed, _, picture = ended.out.partition("\n\n```mermaid\n")
     assert (ended.code, ended.err) == (1, "")
-    assert [line for line in listed.splitlines() if ".abort" not in line and ".fault" not in line][:5] == [
+    assert [line for line in listed.splitlines() if ".abort" not in line and ".fault" not in line][:7] == [
         "Step -> ReviewedStep",
         "  + effect boundary: Driver ->> Hooks: `agent/budget` serial may stop a costly turn (first)",
-        "  ~ arrow requesting.succeed: target: tooling -> reviewing",
+        "  ~ arrow tooling.finish: target: ended -> reviewing",
+        "  - effect tooling.finish: Driver ->> Tools: dispose the step tool set",
+        "  - effect tooling.finish: Driver ->> Session: `step/end`",
         "  + phase reviewing",
         "      + Driver ->> Hooks: `agent/review` waterfall",
     ]

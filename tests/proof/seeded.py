@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from lifecycle.definition.agent import CLEAR, FIRE, IDLE, LATE, QUEUE, RUNNING, SUBMIT, WAKE, Agent
-from lifecycle.definition.effects import record
-from lifecycle.definition.machine import ANYWHERE, Lifecycle
+from lifecycle.definition.effects import hook, record
+from lifecycle.definition.machine import ANYWHERE, Lifecycle, Phase
 from lifecycle.definition.step import Step
 from lifecycle.definition.turn import Turn
 from lifecycle.proof.explorer import DEADLOCK
@@ -124,6 +124,24 @@ class _AdmitsAgain(Step):
             for effect in Step.requesting.does
         )
     )
+
+
+class _Reviewed(Step):
+    reviewing = Phase(hook("agent/review", "waterfall"))
+    succeed = Step.arrows("succeed").but(target=reviewing)
+    approve = reviewing.to(Step.tooling)
+    revise = reviewing.to(Step.requesting)
+
+
+class _ReviewedTurn(Turn):
+    stepping = Turn.stepping.but(runs=_Reviewed)
+
+
+@misdeclared("results answer their calls in order", calls=1)
+class _ReviewedAgent(Agent):
+    """A review of the answer loses its calls"""
+
+    running = Agent.running.but(runs=_ReviewedTurn)
 
 
 @misdeclared("no wake is forgotten", messages=2)

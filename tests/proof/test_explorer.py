@@ -7,6 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from lifecycle.definition.agent import Agent
+from lifecycle.definition.effects import hook
+from lifecycle.definition.family import within
+from lifecycle.definition.machine import Phase
+from lifecycle.definition.step import CLOSE, Step
+from lifecycle.definition.turn import Turn
 from lifecycle.proof.counterexample import drawn, stages, told
 from lifecycle.proof.explorer import DEADLOCK, explore
 from lifecycle.proof.invariants import INVARIANTS
@@ -83,6 +89,24 @@ def test_a_bound_on_moves_or_states_leaves_the_search_incomplete() -> None:
 
     assert (by_depth.depth, by_depth.complete) == (3, False)
     assert (by_states.complete, by_states.states < 30) == (False, True)
+
+
+class Checked(Step):
+    checking = Phase(hook("agent/check", "serial"))
+    finish = Step.arrows("finish").but(target=checking, emits=()) | checking.to(Step.ended, emits=CLOSE)
+    repeat = checking.to(Step.requesting)
+
+
+class CheckedTurn(Turn):
+    stepping = Turn.stepping.but(runs=Checked)
+
+
+def test_a_users_loop_is_gone_round_as_often_as_odd_things_may_come() -> None:
+    repeat = "Checked.repeat: checking -> requesting"
+    once, never = (explore(Play(within(Agent, CheckedTurn), QUIET.but(odd=odd))) for odd in (1, 0))
+
+    assert (once.broken, once.complete, repeat in once.untaken) == (None, True, False)
+    assert (never.broken, never.complete, repeat in never.untaken) == (None, True, True)
 
 
 def test_the_same_search_finds_the_same() -> None:

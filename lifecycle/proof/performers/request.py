@@ -29,7 +29,8 @@ asks(STEP, "prepareCall", GOES_ON)(returns)
 @asks(STEP, "agent/request", GOES_ON)
 def shape(scene: Scene, call: int, label: str) -> None:
     world = scene.world
-    world.attempts, world.retry, world.stream, world.finish = world.attempts + 1, False, "", ""
+    world.attempts = min(world.attempts, scene.bounds.retries + 1) + 1  # more of them would be no other state
+    world.retry, world.stream, world.finish = False, "", ""
 
 
 def _told(key: str) -> Callable[[Scene], None]:
