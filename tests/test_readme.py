@@ -8,8 +8,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from lifecycle import Hooks
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -83,6 +86,13 @@ async def review(step):  # performs agent/review; it returns the event that foll
     return "finish" if step.attempts > 1 else "revise"
 """.strip()
 """How a user extends the lifecycle. Where README shows it, it shows it word for word."""
+CHECKED = """
+from lifecycle.testing import check_hooks
+
+
+def test_my_hooks():
+    check_hooks(build_hooks)  # a function that makes your Hooks, afresh for each example
+""".strip()
 DRIVEN = 'Agent(model, hooks=hooks, options=AgentOptions(lifecycle=ReviewedTurn, performers={"agent/review": review}))'
 DRAWN = ("lifecycle", "diagrams", "mypkg.flow:ReviewedTurn", "--hooks", "mypkg.flow:hooks", "--view", "overview")
 
@@ -90,8 +100,15 @@ DRAWN = ("lifecycle", "diagrams", "mypkg.flow:ReviewedTurn", "--hooks", "mypkg.f
 def test_the_examples_are_python() -> None:
     example, *more = blocks("python")
 
-    assert [block for block in more if block not in (EXTENSION, DRIVEN)] == []
+    assert [block for block in more if block not in (EXTENSION, DRIVEN, CHECKED)] == []
     compile(example, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+def test_hooks_are_checked_as_it_says() -> None:
+    names: dict[str, Any] = {"build_hooks": Hooks}
+
+    exec(CHECKED, names)
+    names["test_my_hooks"]()
 
 
 def test_the_first_example_runs(tmp_path: Path) -> None:

@@ -111,6 +111,8 @@ class Simulation:
     def __init__(self, choices: Iterable[int] = ()) -> None:
         self.moves: list[str] = []
         """What was released or done, in order, by name."""
+        self.spent = 0.0
+        """How many moves there were; a moment that passes is a tenth of one, for whoever waits may wait everywhere."""
         self.over = False
         """Set it when there is nothing left to conduct."""
         self._choices = Choices(choices)
@@ -145,10 +147,10 @@ class Simulation:
     async def conduct(self, clockwork: Clockwork, most_moves: float = inf) -> None:
         """Make moves until it is `over`.
 
-        After `most_moves` the outside world does at once what it still has to do.
+        When `most_moves` are spent, the outside world does at once what it still has to do.
 
         Raises:
-            SimulationError: if nothing can move any more and it is not over; or after twice as many moves.
+            SimulationError: if nothing can move any more and it is not over; or when twice as many are spent.
         """
         while True:
             await clockwork.settled()
@@ -156,13 +158,13 @@ class Simulation:
                 return
             due = self._acts and self._acts[0].at <= len(self.moves)
             timed = clockwork.next_deadline() < inf
-            if due or (self._acts and (len(self.moves) >= most_moves or not (self._waiting or timed))):
+            if due or (self._acts and (self.spent >= most_moves or not (self._waiting or timed))):
                 act = self._acts.pop(0)
-                self.moves.append(act.label)
+                self._moved(act.label)
                 act.perform()
             elif not (self._waiting or timed):
                 raise SimulationError(f"nothing can move any more after {len(self.moves)} moves, and it is not over")
-            elif len(self.moves) >= 2 * most_moves:
+            elif self.spent >= 2 * most_moves:
                 raise SimulationError(f"it is not over after {len(self.moves)} moves")
             else:
                 self._release(clockwork, timed)
@@ -173,12 +175,16 @@ class Simulation:
             things.sort(key=lambda thing: (thing.since, thing.label))
         chosen = self._choices.pick(len(things) + timed)
         if chosen == len(things):
-            self.moves.append(f"time passes to {clockwork.next_deadline():g}")
+            self._moved(f"time passes to {clockwork.next_deadline():g}", 0.1)
             clockwork.advance()
         else:
             thing = things.pop(chosen)
-            self.moves.append(thing.label)
+            self._moved(thing.label)
             thing.released.set()
+
+    def _moved(self, label: str, spent: float = 1.0) -> None:
+        self.moves.append(label)
+        self.spent += spent
 
 
 Pause: TypeAlias = Callable[[str], Awaitable[Any]]

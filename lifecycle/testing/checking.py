@@ -36,7 +36,7 @@ from .watched_hooks import WatchedHooks
 SEED = "LIFECYCLE_SEED"
 """The seed of checks that are given none. The pytest plug-in sets it (`--lifecycle-seed`)."""
 _MOST_MOVES = 400
-"""A run of so many moves counts as endless; those of scenarios have a quarter of it at most."""
+"""A run of so many moves counts as endless; without hooks that wait, a scenario has a quarter of it at most."""
 
 
 @dataclass

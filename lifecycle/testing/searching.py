@@ -15,7 +15,7 @@ from lifecycle.services.points import POINTS
 
 from .cases import Case
 from .scenario import Answer, Scenario
-from .strategies import hook_scripts, scenarios
+from .strategies import QUIET_POINTS, hook_scripts, scenarios
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def cases(
 ) -> SearchStrategy[Case]:
     """Cases of every kind. Every second scripted hook listens at one of `points`: hooks meet where both listen."""
     usual = st.none()
-    meeting = [name for name in points if name in POINTS]
+    meeting = [name for name in points if name in POINTS and name not in QUIET_POINTS]
     hooks = hook_scripts(tuple(meeting)) | hook_scripts() if meeting else hook_scripts()
     return st.builds(
         Case,

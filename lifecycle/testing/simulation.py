@@ -145,7 +145,7 @@ def simulate(
         hooks: Makes the listeners under test, afresh for each run. The scripted ones of the scenario stand behind them.
         trace: Also record every hook point. It listens everywhere, so that no dispatch is skipped.
         witnessed: Keep the `story`, for which somebody listens at most points. Without, most invariants see nothing.
-        most_moves: When a run counts as endless.
+        most_moves: When a run counts as endless; a moment that passes is a tenth of a move.
         before: Called with the agent right before its context is entered.
 
     Raises:
@@ -285,7 +285,7 @@ class _Run:
         if resting:
             self._witness.tell("rest")
         if seen.error is None:
-            seen.end = "idle" if resting else "endless" if len(self._sim.moves) >= self._most_moves else "stuck"
+            seen.end = "idle" if resting else "endless" if self._sim.spent >= self._most_moves else "stuck"
         seen.phase, seen.waiting = agent.phase, self._sim.waiting
         seen.pending = agent.inbox.next_step, agent.inbox.next_turn
         seen.streaming, seen.bodies = stage.streaming, stage.bodies
