@@ -98,6 +98,8 @@ class _Turn(NamedTuple):
     step_open: bool = False
     barred: tuple[str, ...] = ()
     """The types of records that do not follow in the open step: its request is settled for good."""
+    owing: str = ""
+    """What the last step has not come to."""
 
 
 class Acceptor:
@@ -192,6 +194,8 @@ class Acceptor:
             self._apply(kind.rules, data)
         if form is not None and form.bars:
             self._turn = self._turn._replace(barred=form.bars)
+        elif kind.rules.answers and self._turn.owing and form is None:
+            self._turn = self._turn._replace(owing="")
 
     def end(self) -> Divergence | None:
         """Judge the end of the log: None if nothing is left open."""
@@ -242,6 +246,12 @@ class Acceptor:
             number, due = at(data, rules.counts), (now.turn if rules.counts == "turn" else now.step) + 1
             if number != due or isinstance(number, bool):
                 return self._misfit(name, f"it says {rules.counts} {number}, where {rules.counts} {due} is due")
+        if rules.reasons:
+            reason = at(data, "reason.kind")
+            if reason not in rules.reasons:
+                return self._misfit(name, f"its reason is {reason!r}, which is none of {', '.join(rules.reasons)}")
+            if reason in rules.natural and now.owing:
+                return self._misfit(name, f"its reason is {reason!r}, and step {now.step} came to {now.owing}")
         if name in now.barred:
             return self._misfit(name, "the request of this step was settled for good")
         if rules.takes:
@@ -301,10 +311,11 @@ class Acceptor:
         if rules.counts == "turn":
             self._turn = _Turn(now.turn + 1, True)
         elif rules.counts == "step":
-            self._turn = _Turn(now.turn, True, now.step + 1, True)
+            self._turn = _Turn(now.turn, True, now.step + 1, True, owing="no answer")
             self._known = STEPPING
         elif rules.closes == "step":
-            self._turn = _Turn(now.turn, True, now.step)
+            left = any(self._identities.values())
+            self._turn = _Turn(now.turn, True, now.step, owing="calls without a result" if left else now.owing)
             self._forget()
         elif rules.closes == "turn":
             self._turn = _Turn(now.turn)

@@ -74,9 +74,13 @@ class TurnStart(EventData, frozen=True):
     turn: int
 
 
+_NATURAL = ("completed", "max-tokens")
+_REASONS = (*_NATURAL, "blocked", "aborted", "error", "interrupted")
+
+
 class TurnEnd(EventData, frozen=True):
     type: ClassVar[str] = "turn/end"
-    rules: ClassVar[Rules] = Rules(refers_to=("turn",), closes="turn")
+    rules: ClassVar[Rules] = Rules(refers_to=("turn",), closes="turn", natural=_NATURAL, reasons=_REASONS)
     turn: int
     reason: TurnEndReason
 
@@ -156,6 +160,7 @@ class AssistantMessageEvent(EventData, frozen=True):
         refers_to=("turn", "step"),
         key="message.content",
         adds="unstarted",
+        answers=True,
         replacing="step",
         forms=(Form("interrupted", has=("interrupted",), bars=("assistant/message", "assistant/attempt")),),
     )

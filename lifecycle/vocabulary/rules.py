@@ -56,6 +56,9 @@ class Rules:
             step. None: where it may stand anyhow.
         hooked: Whoever listens to a hook point may append one while a step is open, beside those of the lifecycle.
         adopts: All before it was adopted from another log (RSM-01).
+        answers: It answers the request of the open step, unless it is of one of its forms.
+        reasons: The kinds of reasons that what it closes may have come to its end for.
+        natural: Those of them for which every step has come to an answer, and every call to a result.
         forms: The forms that are told apart.
     """
 
@@ -71,6 +74,9 @@ class Rules:
     replacing: Literal["anywhere", "turn", "step"] | None = None
     hooked: bool = False
     adopts: bool = False
+    answers: bool = False
+    reasons: tuple[str, ...] = ()
+    natural: tuple[str, ...] = ()
     forms: tuple[Form, ...] = ()
 
     def form(self, act: str) -> str:

@@ -319,7 +319,7 @@ def _letters(records: Sequence[Rec]) -> tuple[list[Letter], int | None, int | No
     """
     letters: list[Letter] = []
     turn = step = 0
-    turn_open = step_open = settled = False
+    turn_open = step_open = settled = unanswered = False
     calls: list[str] = []
     started: list[str] = []
     waiting: dict[str, int] = {}
@@ -352,17 +352,23 @@ def _letters(records: Sequence[Rec]) -> tuple[list[Letter], int | None, int | No
         match name:
             case "turn/start":
                 fits = data.get("turn") == turn + 1
-                turn, turn_open, step, step_open = turn + 1, True, 0, False
+                turn, turn_open, step, step_open, unanswered = turn + 1, True, 0, False, False
             case "turn/end":
-                fits, turn_open, step_open, calls, started = mine, False, False, [], []
+                reason = (data.get("reason") or {}).get("kind")
+                natural = reason in ("completed", "max-tokens")
+                fits = mine and (natural or reason in ("blocked", "aborted", "error", "interrupted"))
+                fits = fits and not (natural and unanswered)
+                turn_open, step_open, calls, started = False, False, [], []
             case "step/start":
                 fits = mine and data.get("step") == step + 1
-                step, step_open, settled = step + 1, True, False
+                step, step_open, settled, unanswered = step + 1, True, False, True
             case "step/end":
+                unanswered = unanswered or bool(calls or started)
                 fits, step_open, calls, started = ours, False, [], []
             case "assistant/message":
                 letter = f"{name}, interrupted" if data.get("interrupted") else name
                 fits, settled = ours and not settled, bool(data.get("interrupted"))
+                unanswered = unanswered and settled
                 calls = calls + [block["id"] for block in data["message"]["content"] if block["type"] == "tool-call"]
             case "assistant/attempt":
                 fits = ours and not settled

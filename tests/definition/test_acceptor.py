@@ -19,7 +19,10 @@ Said = tuple[str, dict[str, Any]]
 SENT: Said = ("agent/inbox/spliced", {"target": "next-turn", "start": 0, "inserted": [{}]})
 CLAIM: Said = ("agent/inbox/spliced", {"target": "next-turn", "start": 0, "removedCount": 1, "inserted": []})
 START: Said = ("turn/start", {"turn": 1})
-END: Said = ("turn/end", {"turn": 1})
+FAILED = {"reason": {"kind": "error"}}
+"""What may have become of any turn."""
+COMPLETED = {"reason": {"kind": "completed"}}
+END: Said = ("turn/end", {"turn": 1, **FAILED})
 USER: Said = ("user/message", {})
 SEED: Said = ("session/end-seed", {})
 
@@ -69,6 +72,34 @@ def test_what_is_not_legal_is_told_with_the_phase_and_what_would_have_been() -> 
     assert wrong.phases == ("running/stepping/tooling",)
     assert wrong.expected == ("step/end", "user/message")
     assert str(wrong).startswith("request/context cannot follow here; the run was in running/stepping/tooling, where")
+
+
+@pytest.mark.parametrize(
+    ("held", "left"),
+    [
+        ([answer()], ""),
+        ([step("assistant/attempt"), answer()], ""),
+        ([answer("a"), call("a"), result("a")], ""),
+        ([], "step 1 came to no answer"),
+        ([step("assistant/attempt")], "step 1 came to no answer"),
+        ([answer(interrupted=True)], "step 1 came to no answer"),
+        ([answer("a")], "step 1 came to calls without a result"),
+        ([answer("a"), call("a")], "step 1 came to calls without a result"),
+    ],
+)
+def test_a_turn_is_completed_only_by_steps_that_were_answered(held: list[Said], left: str) -> None:
+    wrong = diverges([*OPEN, *held, step("step/end"), ("turn/end", {"turn": 1, **COMPLETED})])
+
+    assert (wrong is None) == (left == "")
+    assert wrong is None or wrong.reason == f"turn/end does not fit: its reason is 'completed', and {left}"
+
+
+@pytest.mark.parametrize("reason", [None, {}, {"kind": "weird"}])
+def test_a_turn_ends_for_a_reason_that_there_is(reason: object) -> None:
+    wrong = diverges([SENT, START, CLAIM, ("turn/end", {"turn": 1, "reason": reason})])
+
+    assert wrong is not None
+    assert "which is none of completed, max-tokens, blocked" in wrong.reason
 
 
 def test_a_refused_record_changes_nothing() -> None:
@@ -192,7 +223,7 @@ def test_every_revision_has_a_language(revision: str) -> None:
 
 def test_messages_without_a_claim_are_legal_only_in_an_adopted_prefix() -> None:
     adopted = [START, USER, END]
-    word = [*adopted, SEED, SENT, ("turn/start", {"turn": 2}), ("turn/end", {"turn": 2})]
+    word = [*adopted, SEED, SENT, ("turn/start", {"turn": 2}), ("turn/end", {"turn": 2, **FAILED})]
 
     assert diverges(word, "2026-08") is None
     wrong = diverges(adopted, "2026-08")

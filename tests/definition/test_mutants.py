@@ -91,7 +91,7 @@ WORD: Sequence[tuple[str, dict[str, object]]] = (
     ("step/start", {"turn": 1, "step": 1}),
     ("user/message", {}),
     ("step/end", {"turn": 1, "step": 1}),
-    ("turn/end", {"turn": 1}),
+    ("turn/end", {"turn": 1, "reason": {"kind": "error"}}),
 )
 
 
