@@ -75,18 +75,24 @@ class IllegalTransitionError(LifecycleError):
 class DivergenceError(LifecycleError):
     """A live session was about to record what its lifecycle cannot have made; nothing was appended.
 
-    `event` is its wire name; `phases` says where the run was, `expected` what would have been legal there, and
-    `before` which records came last.
+    `event` is its wire name, empty where the agent was left too early, and `seq` the number that it would have had;
+    `phases` says where the run was, `expected` what would have been legal there, and `before` which records came last.
     """
 
     def __init__(
-        self, event: str, reason: str, phases: Iterable[str], expected: Iterable[str], before: Iterable[str] = ()
+        self,
+        event: str,
+        seq: int,
+        reason: str,
+        phases: Iterable[str],
+        expected: Iterable[str],
+        before: Iterable[str] = (),
     ) -> None:
-        self.event, self.reason = event, reason
+        self.event, self.seq, self.reason = event, seq, reason
         self.phases, self.expected, self.before = tuple(phases), tuple(expected), tuple(before)
         where, legal = " or ".join(self.phases) or "nowhere", ", ".join(self.expected) or "nothing"
         told = f"; before it came {', '.join(self.before)}" if self.before else ""
-        super().__init__(f"{reason}; the run was in {where}, where this is legal: {legal}{told}")
+        super().__init__(f"event {seq}: {reason}; the run was in {where}, where this is legal: {legal}{told}")
 
 
 class HookError(LifecycleError):

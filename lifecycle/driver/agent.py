@@ -53,8 +53,8 @@ class Agent:
         options: What is told once.
         task_group: A nursery of the host's, to work in instead of one of the agent's own (which is dearer).
         monitor: Whether the definition watches every append: one that no run of the lifecycle makes then raises
-            DivergenceError, and nothing is appended. By default only where the environment has LIFECYCLE_MONITOR=1,
-            which the pytest plug-in sets.
+            DivergenceError, and nothing is appended. Where that is contained, leaving the context raises it. By
+            default only where the environment has LIFECYCLE_MONITOR=1, which the pytest plug-in sets.
 
     Leaving the context cancels the open turn (`disposed`), waits for it to settle, flushes and closes the session.
     """
@@ -96,6 +96,7 @@ class Agent:
         self._rested: anyio.Event | None = None
         self._unhook: list[Callable[[], None]] = []
         self._monitored = by_default() if monitor is None else monitor
+        self._monitor: Monitor | None = None
 
     def __repr__(self) -> str:
         return f"<Agent {self._run.session.id} {self._run.phase}>"
@@ -140,7 +141,8 @@ class Agent:
             run.feeds.durable(event)
 
         if self._monitored:  # before all others, so that it knows what they refuse
-            self._unhook = Monitor(run.session, run.options.lifecycle).attach()
+            self._monitor = Monitor(run.session, run.options.lifecycle)
+            self._unhook = self._monitor.attach()
         self._unhook += [run.session.veto(veto), run.session.observe(observe)]
 
     def _unlisten(self) -> None:
@@ -170,6 +172,8 @@ class Agent:
                     await run.session.close()
         if cancelled is not None and cancelled is not error and not suppressed:
             raise cancelled
+        if self._monitor is not None and kind is None:
+            self._monitor.settle()
         return suppressed
 
     async def _dispose(self, cancelled: BaseException | None) -> BaseException | None:

@@ -2,6 +2,9 @@
 
 It sees a record before anybody may refuse it, and goes on from it once it is in the log. Where somebody refused one,
 the log is another one than the lifecycle says, through no fault of the run: the monitor then waits for the next turn.
+
+A divergence raises where the record is appended. Within a run that is contained, as every failure is: so it is raised
+once more where the agent's context is left, and so is that a turn was left open.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import cache
+from inspect import currentframe
 
 from lifecycle.definition.acceptor import Acceptor, Alphabet, Divergence, alphabet_of
 from lifecycle.definition.agent import Agent
@@ -41,7 +45,7 @@ class Monitor:
         lifecycle: The lifecycle of the agent, as its options have it.
     """
 
-    __slots__ = ("_acceptor", "_alphabet", "_blind", "_session", "_weighed", "divergence")
+    __slots__ = ("_acceptor", "_alphabet", "_blind", "_contained", "_session", "_weighed", "divergence")
 
     def __init__(self, session: Session, lifecycle: type[Lifecycle] | None) -> None:
         self.divergence: Divergence | None = None
@@ -49,6 +53,7 @@ class Monitor:
         self._session = session
         self._alphabet = _alphabet(lifecycle)
         self._acceptor = self._at_rest()
+        self._contained: DivergenceError | None = None
         self._weighed = False
         self._blind = False
 
@@ -71,17 +76,46 @@ class Monitor:
         replaces = isinstance(event.surface, Replace)
         wrong = self._acceptor.weigh(event.type, event.data, replaces=replaces, ignorable=event.ignorable)
         if wrong is not None:
-            self.divergence = wrong
-            before = [one.type for one in self._session.events[-_BEFORE:]]
-            error = DivergenceError(event.type, wrong.reason, wrong.phases, wrong.expected, before)
-            _logger.error("session %r diverges from its lifecycle at event %d: %s", self._session.id, event.seq, error)
+            error = self._told(wrong)
+            if self._contained is None and _within_a_run():
+                self._contained = error
             raise error
         self._weighed = True
+
+    def _told(self, wrong: Divergence) -> DivergenceError:
+        self.divergence = wrong
+        before = [one.type for one in self._session.events[-_BEFORE:]]
+        seq = self._session.next_seq
+        error = DivergenceError(wrong.name, seq, wrong.reason, wrong.phases, wrong.expected, before)
+        _logger.error("session %r diverges from its lifecycle: %s", self._session.id, error)
+        return error
+
+    def settle(self) -> None:
+        """The agent is left. Raises the first divergence that was contained; or that a turn was left open."""
+        if self._contained is not None:
+            raise self._contained
+        if not self._blind and not self._weighed:
+            wrong = self._acceptor.end()
+            if wrong is not None:
+                raise self._told(wrong)
 
     def _keep(self, event: Event) -> None:
         if self._weighed:
             self._weighed = False
             self._acceptor.keep()
+
+
+def _within_a_run() -> bool:
+    """Whether whoever appends now does so for the driver or as a hook, where what is raised is contained."""
+    frame = currentframe()  # it costs something only once something is wrong
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module == "lifecycle.services.hooks" or (
+            module == "lifecycle.driver.walk" and frame.f_code.co_name == "walk"
+        ):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _alphabet(lifecycle: type[Lifecycle] | None) -> Alphabet:

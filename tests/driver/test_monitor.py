@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -53,10 +54,48 @@ async def test_what_no_run_makes_raises_in_the_append_and_nothing_is_appended() 
         assert (refused.value.event, refused.value.phases) == ("step/end", ("running/closing",))
         assert refused.value.expected == ("session/end-seed", "turn/start")
         assert refused.value.before[-2:] == ("step/end", "turn/end")
+        assert refused.value.seq == len(before)
         assert "step/end cannot follow here; the run was in running/closing" in str(refused.value)
         agent.followup("and on")
         await agent.when_idle()
         assert agent.session.last_turn == 2
+
+
+async def one_turn(*, then: Callable[[], object] = lambda: None, **how: Any) -> None:
+    async with Agent(ScriptedModel(otherwise=Reply(text="ok")), monitor=True, **how) as agent:
+        agent.followup("go")
+        await agent.when_idle()
+        then()
+
+
+@pytest.mark.parametrize("skipped", ["turn/end", "step/end", "assistant/message"])
+async def test_a_record_that_the_driver_leaves_out_is_raised_where_the_agent_is_left(skipped: str) -> None:
+    options = AgentOptions(performers={skipped: lambda run: None})
+
+    with anyio.fail_after(5), pytest.raises(DivergenceError):
+        await one_turn(options=options)
+
+
+@pytest.mark.parametrize("point", ["agent/turn-stopping", "agent/inbox/claimed"])
+async def test_what_a_hook_appends_that_no_run_makes_is_raised_where_the_agent_is_left(point: str) -> None:
+    hooks = Hooks()
+
+    def stray(payload: Any) -> None:
+        payload.agent.session.append(StepEnd(turn=1, step=1))
+
+    hooks.listen(point, stray)
+
+    with anyio.fail_after(5), pytest.raises(DivergenceError) as told:
+        await one_turn(hooks=hooks)
+
+    assert told.value.event == "step/end"
+
+
+async def test_what_goes_wrong_in_the_context_is_not_hidden_by_a_divergence() -> None:
+    options = AgentOptions(performers={"turn/end": lambda run: None})
+
+    with anyio.fail_after(5), pytest.raises(ZeroDivisionError):
+        await one_turn(options=options, then=lambda: 1 // 0)
 
 
 async def test_without_it_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
