@@ -121,10 +121,11 @@ class Report:
     def conclude(self) -> None:
         """What was never taken, and what is wrong."""
         untaken = self._untaken()
-        if untaken:
+        if untaken and not any(found.broken for found in self._searches.values()):  # else it was not searched whole
             self._say("", f"Within these bounds {len(untaken)} arrows were never taken:")
             self._say(*(f"  {arrow}" for arrow in untaken))
-        self._say("", f"{len(self.wrong)} wrong:" if self.wrong else "Fine.")
+        fine = "Fine, as far as the definition alone shows." if self._alone else "Fine."
+        self._say("", f"{len(self.wrong)} wrong:" if self.wrong else fine)
         self._say(*(f"  {one}" for one in self.wrong))
 
     def as_json(self) -> dict[str, object]:

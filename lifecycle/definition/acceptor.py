@@ -41,7 +41,7 @@ class Divergence:
         name: Its wire name; empty where the log ends too early.
         phases: Where the run may have been, as paths such as `running/stepping/requesting`.
         expected: The records that would have been legal there. Input from outside, which may come at any time, is
-            left out unless nothing else is legal.
+            left out in a turn unless nothing else is legal.
         turn: The open turn, or else the last one.
         step: The open step, if one is.
     """
@@ -378,8 +378,8 @@ class Acceptor:
             if not (state.tentative or state.fragment) and self._takes(letter.partition(":")[0])
         }
         legal = sure or set(follow)
-        inside = legal - self._language.outside
         now = self._turn
+        inside = legal - self._language.outside if now.turn_open else legal
         return Divergence(
             why,
             name,

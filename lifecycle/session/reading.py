@@ -133,7 +133,9 @@ class LogReader:
         if self.header is not None or self._next is not None:
             raise self.fault("a session begins here; a log holds one session, from its first line on")
         version = raw.get("version", 0)
-        if isinstance(version, int) and version > NEWEST_VERSION:
+        if isinstance(version, bool) or not isinstance(version, int):
+            raise self.fault(f"a log's version is a number, not {version!r}")
+        if version > NEWEST_VERSION:
             raise self.fault(
                 f"the log was written in version {version}, and this program reads up to version {NEWEST_VERSION}; "
                 "a newer one may read it"

@@ -70,6 +70,15 @@ def test_a_legal_log_is_told_in_one_line(log: list[str], tmp_path: Path) -> None
     assert ended.out == f"{path}: legal under revision 000: {len(log)} records, 1 whole turn\n"
 
 
+def test_a_version_that_is_no_number_is_told(log: list[str], tmp_path: Path) -> None:
+    path = write(tmp_path, ['{"type":"session","version":"new","id":"x"}', *log])
+
+    ended = here("check", path)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == f"lifecycle check: {path}, line 1: a log's version is a number, not 'new'\n"
+
+
 def test_several_logs_are_told_one_after_another_and_counted(log: list[str], tmp_path: Path) -> None:
     legal = write(tmp_path, log)
     wrong = legal.rename(tmp_path / "wrong.jsonl")
@@ -125,7 +134,7 @@ def test_as_json_it_says_the_same(log: list[str], tmp_path: Path) -> None:
     told: dict[str, Any] = json.loads(ended.out)
     assert (ended.code, told["accepted"], told["line"], told["seq"], told["goodLine"]) == (1, False, 2, 1, 1)
     assert told["divergence"]["phases"] == ["idle"]
-    assert told["divergence"]["expected"] == ["session/end-seed", "turn/start"]
+    assert told["divergence"]["expected"] == ["agent/inbox/spliced", "session/end-seed", "turn/start"]
     assert [one["type"] for one in told["before"]] == ["agent/inbox/spliced"]
 
 

@@ -52,7 +52,7 @@ async def test_what_no_run_makes_raises_in_the_append_and_nothing_is_appended() 
 
         assert list(agent.session.events) == before
         assert (refused.value.event, refused.value.phases) == ("step/end", ("running/closing",))
-        assert refused.value.expected == ("session/end-seed", "turn/start")
+        assert refused.value.expected == ("agent/inbox/spliced", "session/end-seed", "turn/start")
         assert refused.value.before[-2:] == ("step/end", "turn/end")
         assert refused.value.seq == len(before)
         assert "step/end cannot follow here; the run was in running/closing" in str(refused.value)

@@ -126,6 +126,17 @@ class _AdmitsAgain(Step):
     )
 
 
+class _ClosingTurn(Turn):
+    stopping = Turn.stopping.but(*Turn.stopping.does, record("step/end"))
+
+
+@misdeclared("every step closes once")
+class _ClosingAgent(Agent):
+    """A turn closes its step once more"""
+
+    running = Agent.running.but(runs=_ClosingTurn)
+
+
 class _Reviewed(Step):
     reviewing = Phase(hook("agent/review", "waterfall"))
     succeed = Step.arrows("succeed").but(target=reviewing)

@@ -89,7 +89,11 @@ def returns(scene: Scene, call: int, label: str) -> str | None:
 
 
 def otherwise(effect: Message) -> Any:
-    """How an effect is performed that a user's lifecycle adds: a hook may raise, and nothing else comes of it."""
+    """How an effect is performed that a user's lifecycle adds: a hook may raise, a record is told as what it is called,
+    and nothing else comes of it.
+    """
     if effect.kind is Kind.HOOK:
         return asking(effect.key, lambda scene, call: hooked(scene, (GOES_ON,)), returns)
+    if effect.kind is Kind.RECORD:
+        return Performer(lambda scene, call: scene.tell(Happening(effect.name, step=scene.world.published)))
     return Performer(lambda scene, call: None)
