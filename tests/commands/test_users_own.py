@@ -157,7 +157,7 @@ def test_it_is_compared_with_ours(project: Path) -> None:
     assert "Driver->>Hooks: + agent/review waterfall" in picture
     parsed(picture.removesuffix("```\n"))
     again = json.loads(lifecycle(project, "diff", "mypkg.flow:ReviewedTurn", "Turn", "--json").out)
-    assert {"removed", "changed"} == {change["sort"] for change in again["changes"]}
+    assert {change["sort"] for change in again["changes"]} == {"added", "removed", "changed"}
 
 
 def test_it_runs_and_the_run_is_told_and_drawn(project: Path) -> None:

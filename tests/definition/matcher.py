@@ -354,7 +354,8 @@ def _letters(records: Sequence[Rec]) -> tuple[list[Letter], int | None, int | No
                 fits = data.get("turn") == turn + 1
                 turn, turn_open, step, step_open, unanswered = turn + 1, True, 0, False, False
             case "turn/end":
-                reason = (data.get("reason") or {}).get("kind")
+                given: Mapping[str, object] = data.get("reason") or {}
+                reason = given.get("kind")
                 natural = reason in ("completed", "max-tokens")
                 fits = mine and (natural or reason in ("blocked", "aborted", "error", "interrupted"))
                 fits = fits and not (natural and unanswered)
