@@ -240,6 +240,8 @@ class LlmRetry(EventData, frozen=True):
     mode: str | None = None
     policy_key: str | None = None
     max_retries: int | None = None
+    shown: Literal[True] | None = None
+    """The failed attempt had streamed something to see; whoever shows it is to begin again."""
 
 
 class LlmRetryStarted(EventData, frozen=True):
