@@ -142,7 +142,7 @@ def retrying(options: RetryOptions | None = None) -> Hooks:
     streamed text, `llm/retry` says `shown`, for whoever shows it: the next attempt begins again. The wait ends when the
     turn is cancelled; then nothing more is recorded and nothing is retried.
     """
-    hooks = Hooks(name="retry")
+    hooks = Hooks(name="retry", after="compaction")  # an overflow passes by no waiting; who shortens is asked first
     hooks.listen("agent/request-error", partial(_recover, options or RetryOptions()))
     return hooks
 
