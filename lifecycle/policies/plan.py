@@ -102,7 +102,7 @@ class PlanMode:
             return self.active
 
         @tool(name=EXIT, kind="plan", when=offered)
-        def exit_plan_mode(plan: str) -> str:
+        async def exit_plan_mode(plan: str) -> str:
             """Present a finished plan for approval. If it is approved, plan mode ends and you carry it out.
 
             Args:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import anyio
 import pytest
 
 from lifecycle import Hooks
-from lifecycle.proof.simulation import Backend, Clockwork, run_virtually
+from lifecycle.proof.simulation import Backend, tell_virtually
 from lifecycle.testing import Line
 from tests.conformance.kit import Scene, scene
 
@@ -23,23 +22,7 @@ HOURS = 1_000_000.0
 
 def virtually(story: Callable[[], Awaitable[T]], backend: Backend) -> T:
     """Run a story with a clock that moves on whenever nothing else can run."""
-
-    async def main(clockwork: Clockwork) -> T:
-        told: list[T] = []
-
-        async def tell(scope: anyio.CancelScope) -> None:
-            told.append(await story())
-            scope.cancel()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(tell, tasks.cancel_scope)
-            while not told:
-                await clockwork.settled()
-                if not told:
-                    clockwork.advance()
-        return told[0]
-
-    return run_virtually(main, backend=backend)
+    return tell_virtually(story, backend=backend)
 
 
 def played(backend: Backend, *script: Line, hooks: Hooks, prompts: int = 1, **given: Any) -> Scene:
