@@ -42,7 +42,7 @@ class CompactionOptions:
         keep: The part of the context window that the newest messages may take up and stay as they are.
         context_window: Tokens, for routes that do not say how many they take. Where neither is known, only an overflow
             and a manual run compact, and the parts are those of the conversation as it is.
-        summary_tokens: The longest summary.
+        summary_tokens: The longest summary; shorter where the window is so small that it would bring no relief.
         quote_tokens: How much of what people said in the replaced part is repeated word by word, the newest first.
         prune_beyond: Tool results that weigh more are shortened first, behind the newest messages; None prunes none.
         recoveries: How many overflows in a row, without an answer between, are recovered from.

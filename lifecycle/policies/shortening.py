@@ -123,15 +123,16 @@ class Shortening:
         )
         if not older or worthless or all(map(_is_summary, older)):
             raise CompactionError(
-                f"nothing of the conversation can give way: its newest messages alone are {self._gauge.tokens} tokens, "
-                "and it cannot be made to fit"
+                f"nothing of the conversation can give way: all of its {self._gauge.tokens} tokens have to stay, so it "
+                "cannot be made to fit"
             )
         id = new_id()
         error: str | None = "it was interrupted"
         start = self._session.append(CompactionStart(compaction_id=id, trigger=self._trigger, turn=self._turn))
         try:
             options = self._options
-            summary = await summarised(older, options.model, options.summary_tokens, options.instruction, self._signal)
+            most = min(options.summary_tokens, max(int((options.at - options.keep) * window / 2), 1))
+            summary = await summarised(older, options.model, most, options.instruction, self._signal)
             self._replace(id, start, older, summary)
             error = None
             return len(older), summary.text

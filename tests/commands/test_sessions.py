@@ -303,7 +303,7 @@ def test_a_summary_that_is_not_to_be_had_leaves_the_session_as_it_is(store: Path
     before = here("sessions", "show", "long", "--json").out
 
     with serving(refusing(401, message="wrong key", code="invalid_api_key")) as url:
-        sentence(compacting(url, "long"), "the summary model openai-chat/m failed: wrong key (AUTH)")
+        sentence(compacting(url, "long"), "the summary model openai-chat/m failed: ", ": wrong key (AUTH)")
         sentence(compacting(url, "open"), "turn 1 of session 'open' is still open")
         sentence(compacting(url, "none"), "holds no session 'none'")
         sentence(here("sessions", "compact", "long", "--model", "m", "--wire", "tin"), "there is no wire 'tin'")

@@ -31,7 +31,7 @@ from lifecycle.testing import (
 )
 from lifecycle.vocabulary.chunks import Usage
 from lifecycle.vocabulary.events import CompactionEnd, Event, Replace, StepStart, UserMessageEvent
-from lifecycle.vocabulary.failures import Failure, FailureCode
+from lifecycle.vocabulary.failures import Errored, Failure, FailureCode
 from lifecycle.vocabulary.messages import ToolCallBlock, ToolResultBlock, text_of, user_message
 from lifecycle.vocabulary.requests import Request
 
@@ -258,6 +258,23 @@ async def test_a_conversation_that_cannot_give_way_says_so_and_stays_as_it_is() 
         with pytest.raises(CompactionError, match="no shorter than what it was made of"):
             await compact(s.agent, options())
         assert list(s.session.derive_messages()) == said
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_cannot_be_made_to_fit_ends_its_turn_with_the_providers_words_and_is_not_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    provider = Strict(2_000, steps=1, seed=1)
+    async with scene(model=ScriptedModel(otherwise=provider, context_window=2_000), hooks=compacting(options())) as s:
+        await s.say(LONG, LONG * 10, "go on")
+
+        assert [reason.kind for reason in s.reasons] == ["completed", "error"]
+        assert isinstance(s.reasons[1], Errored)
+        assert s.reasons[1].error.message == "2550 tokens are more than 2000"
+        assert lost(s.session) == []
+        assert "cannot be made to fit" in caplog.text
+        await s.say("and on")
+        assert s.reasons[-1].kind == "error"  # what was said is not taken back: it stands, and still does not fit
 
 
 @pytest.mark.anyio
