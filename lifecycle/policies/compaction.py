@@ -78,12 +78,8 @@ class CompactionOptions:
             raise PolicyError(
                 f"CompactionOptions: quote_tokens={self.quote_tokens} is no amount; give 0 to quote nobody"
             )
-        if self.context_window is not None:
-            self.check_window(self.context_window)
-
-    def check_window(self, window: int) -> None:
-        """Raises PolicyError if a summary could not relieve the pressure in such a window."""
-        if self.summary_tokens + self.keep * window > self.at * window:
+        window = self.context_window
+        if window is not None and self.summary_tokens + self.keep * window > self.at * window:
             raise PolicyError(
                 f"CompactionOptions: a summary of {self.summary_tokens} tokens and the {self.keep:.0%} that stay are "
                 f"more than {self.at:.0%} of {window} tokens; lower summary_tokens or keep"
