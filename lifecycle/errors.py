@@ -9,7 +9,8 @@
     │   ├── HookRegistrationError   the listener cannot serve at that point
     │   ├── IllegalVerdictError     a listener returned what its point does not allow
     │   ├── IllegalPayloadError     a listener handed `next()` a payload that its point does not allow
-    │   └── NextCalledTwiceError    a waterfall listener called `next()` a second time
+    │   ├── NextCalledTwiceError    a waterfall listener called `next()` a second time
+    │   └── HookOrderError          the order constraints of hooks that are added up form a circle
     ├── NotJsonError                a value that lossless JSON cannot carry
     ├── SessionError
     │   ├── ReentrantAppendError    an observer of an append tried to append
@@ -33,6 +34,8 @@
     ├── ToolDefinitionError         a function that cannot be a tool; raised at registration
     ├── WorkspaceError              the folder that the built-in tools are to work in is none
     ├── ToolError                   raised by a tool's body: becomes an error result with its code
+    ├── PolicyError                 the options of a policy cannot work, alone or together
+    ├── CompactionError             the conversation could not be compacted; nothing of it has changed
     ├── ModelError                  a structured failure of a model request
     │   └── InvalidPreparedCallError
     ├── SimulationError             a simulated run cannot go on, or was not possible
@@ -149,6 +152,15 @@ class NextCalledTwiceError(HookError):
         super().__init__(f"{listener} called next() twice at {point!r}; keep the first answer instead")
 
 
+class HookOrderError(HookError):
+    """Sets of hooks that were added up cannot all come where they say; `circle` names them, the first again last."""
+
+    def __init__(self, circle: Iterable[str]) -> None:
+        self.circle = tuple(circle)
+        told = " before ".join(map(repr, self.circle))
+        super().__init__(f"the hooks cannot be put in order: they say {told}; take one `before` or `after` back")
+
+
 class NotJsonError(LifecycleError, TypeError):
     """The value at `path` cannot be carried by JSON without loss."""
 
@@ -253,6 +265,14 @@ class RouteError(LifecycleError):
 
 class PromptError(LifecycleError):
     """The prompt cannot be assembled."""
+
+
+class PolicyError(LifecycleError):
+    """The options of a policy cannot work, alone or together. Raised where they are made, before anything runs."""
+
+
+class CompactionError(LifecycleError):
+    """The conversation could not be compacted; the surface is as it was."""
 
 
 class ToolDefinitionError(LifecycleError):

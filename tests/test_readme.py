@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lifecycle import Hooks
+from lifecycle.testing import ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -97,10 +98,31 @@ DRIVEN = 'Agent(model, hooks=hooks, options=AgentOptions(lifecycle=ReviewedTurn,
 DRAWN = ("lifecycle", "diagrams", "mypkg.flow:ReviewedTurn", "--hooks", "mypkg.flow:hooks", "--view", "overview")
 
 
+POLICIES = """
+from lifecycle.policies.compaction import CompactionOptions, compacting
+from lifecycle.policies.plan import PlanMode
+from lifecycle.policies.retry import retrying
+
+plan = PlanMode()
+hooks = retrying() + compacting(CompactionOptions(model=small_model)) + plan.hooks + my_hooks
+""".strip()
+
+
+def test_the_policies_add_up() -> None:
+    given: dict[str, object] = {"small_model": ScriptedModel(), "my_hooks": Hooks(name="mine", before="retry")}
+
+    exec(POLICIES, given)
+
+    assert POLICIES in blocks("python")
+    hooks = given["hooks"]
+    assert isinstance(hooks, Hooks)
+    assert [one.of for one in hooks.listeners("agent/request-error")] == ["compaction", "retry"]
+
+
 def test_the_examples_are_python() -> None:
     example, *more = blocks("python")
 
-    assert [block for block in more if block not in (EXTENSION, DRIVEN, CHECKED)] == []
+    assert [block for block in more if block not in (EXTENSION, DRIVEN, CHECKED, POLICIES)] == []
     compile(example, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 

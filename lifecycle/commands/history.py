@@ -221,7 +221,7 @@ class _Historian:
                 step.parts.append(call)
             case "tool/result":
                 found = self._calls.get(_call_of(data))
-                if found is not None:
+                if found is not None and found.ended is None:  # a later one takes the place of the first
                     found.ended, found.ends = at, record.seq
                     found.error = _text(member(data, "error"), "code")
             case "llm/retry":

@@ -126,6 +126,8 @@ def _beside(file: str, lang: str) -> str:
 
 def our_pages(languages: Iterable[str] = LANGUAGES) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """Every page of ours by the name of its file, and what is wrong with their words."""
+    from . import policy_pages as policies  # they play demo sessions, with what tests are made of
+
     made: dict[str, str] = {}
     said: list[Catalogue] = []
     known = points()
@@ -135,19 +137,26 @@ def our_pages(languages: Iterable[str] = LANGUAGES) -> tuple[Mapping[str, str], 
         for ours in PAGES:
             subject = subject_of(ours.target, OURS[ours.target], lang)
             made[file_of(ours, lang)] = page(subject, known, words)
+        for policy in policies.POLICIES:
+            made[_file(policy.file, lang)] = policies.page(policy, lang, MARK, _beside(policy.file, lang))
         made[_file("README", lang)] = f"{MARK}\n\n{_index(lang, words)}"
     return made, complaints(said) if said else ()
 
 
 def _index(lang: str, words: Words) -> str:
+    from . import policy_pages as policies
+
     rows = (f"* [{text(words(ours.title))}]({file_of(ours, lang)}): {text(words(ours.intro))}" for ours in PAGES)
     known = points()
     within = {point.name for ours in PAGES for point in dispatched(OURS[ours.target], known)}
     beside = (f"* {text(told(point, (), words))}" for name, point in known.items() if name not in within)
     head = (f"# {words(_TITLE)}", _beside("README", lang), words(_ABOUT), "\n".join(rows))
     outside = (f"## {words('Hook points outside the lifecycles')}", "\n".join(beside))
+    told_of = [(policy.told(lang), _file(policy.file, lang)) for policy in policies.POLICIES]
+    bundled = "\n".join(f"* [{text(told.title)}]({file}): {text(told.intro)}" for told, file in told_of)
+    around = (f"## {policies.INDEX[lang]}", text(policies.ABOUT[lang]), bundled)
     recipes = (part for heading, about, code in _RECIPES for part in (f"## {words(heading)}", words(about), code))
-    return "\n\n".join((*head, *outside, *recipes)) + "\n"
+    return "\n\n".join((*head, *around, *outside, *recipes)) + "\n"
 
 
 _TITLE = "The lifecycles as pictures"

@@ -12,7 +12,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lifecycle.definition.agent import Agent
-from lifecycle.definition.effects import AGENT, DRIVER, LLM, SESSION, TOOLS, USER, Effect, Kind, Line, Message, Note
+from lifecycle.definition.effects import (
+    AGENT,
+    DRIVER,
+    HOOKS,
+    LLM,
+    SESSION,
+    TOOLS,
+    USER,
+    Effect,
+    Kind,
+    Line,
+    Message,
+    Note,
+)
+from lifecycle.definition.effects import record as recorded
 from lifecycle.definition.family import family, within
 from lifecycle.definition.machine import Lifecycle
 from lifecycle.definition.revisions import REVISIONS
@@ -28,6 +42,8 @@ from .timeline import ended, ending, lasted
 _MOST = 60
 """Characters of a text that a label shows."""
 _LONGEST_NOTE = 400
+_POLICIES = ("llm/retry", "compaction/")
+"""How the types of the records begin that policies of ours make."""
 
 
 def run_picture(turns: Iterable[Turn], lifecycle: type[Lifecycle] | None = None, last: str = "") -> str:
@@ -80,8 +96,10 @@ class _Script:
                 self.call = effect
 
     def record(self, name: str, sender: object = None) -> Message | None:
-        """The effect that makes a record; by a certain one, if several do."""
+        """The effect that makes a record; by a certain one, if several do. Policies record as hooks, which they are."""
         found = self.records.get(name, [])
+        if not found and name.startswith(_POLICIES):
+            return recorded(name, sender=HOOKS)
         return next((one for one in found if one.sender is sender), found[0] if found else None)
 
 
@@ -269,11 +287,26 @@ def _detail(record: Record) -> str:
             words = str(member(data, "reason").get("kind"))
         case "request/context":
             words = f"{data.get('provider')}/{data.get('model')}"
+        case "llm/retry":
+            words = f"{data.get('retry')}, after {_seconds(data)} s"
+        case "llm/retry-started":
+            words = f"{data.get('retry')}"
+        case "compaction/start":
+            words = f"{data.get('trigger') or ''}"
+        case "compaction/end":
+            words = f"{data.get('error') or ''}"
+        case "compaction/prune":
+            words = f"{data.get('callId') or ''}"
         case "agent/inbox/spliced":
             words = f"{data.get('target')}" + (", canceled" if data.get("outcome") == "canceled" else "")
         case _:
             words = ""
     return _plain(words)
+
+
+def _seconds(data: Mapping[str, Any]) -> str:
+    delay = data.get("delayMs")
+    return f"{delay / 1000:g}" if isinstance(delay, (int, float)) else "?"
 
 
 def _plain(words: str, most: int = _MOST) -> str:

@@ -1,4 +1,4 @@
-"""`lifecycle sessions`: list, show, fork and delete stored sessions."""
+"""`lifecycle sessions`: list, show, fork, compact and delete stored sessions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
-from .calls import CallError, add_store, open_store, store_path
+from .calls import CallError, add_store, open_store, plugin, store_path
 from .jsonlines import dump, event_line
 from .output import Output, own_output, printable
 from .transcript import story_lines
@@ -30,7 +30,7 @@ def declare(commands: Any) -> None:
     """Add the command to the parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "sessions",
-        help="list, show, fork and delete stored sessions",
+        help="list, show, fork, compact and delete stored sessions",
         description="Look after stored sessions. An id may be shortened to a beginning that no other session shares.",
         epilog=_EXIT_CODES,
         allow_abbrev=False,
@@ -50,6 +50,18 @@ def declare(commands: Any) -> None:
         help="fork after this turn, or after this step of it (default: after the last turn that has ended)",
     )
     forking.add_argument("--id", dest="new_id", metavar="NEW", help="the id of the new session (default: a fresh one)")
+    shortening = _action(actions, "compact", _compact, "let a model's summary take the place of a session's older part")
+    shortening.add_argument("id", help=_ID)
+    shortening.add_argument("--model", metavar="NAME", required=True, help="the model that writes the summary")
+    shortening.add_argument("--wire", metavar="NAME", default="openai-chat", help="(default: openai-chat)")
+    shortening.add_argument("--base-url", metavar="URL", help="where the model is served (default: the wire's own)")
+    shortening.add_argument(
+        "--keep",
+        metavar="PERCENT",
+        type=_percent,
+        default=30,
+        help="how much of the context window, or of the session where that is not known, stays as it is (default: 30)",
+    )
     deleting = _action(actions, "delete", _delete, "forget sessions for good; one that others were forked from stays")
     deleting.add_argument("ids", metavar="id", nargs="+", help=_ID)
 
@@ -68,6 +80,12 @@ def _place(text: str) -> tuple[int, int | None]:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no place; write TURN or TURN.STEP, such as 2 or 2.1")
     return int(found[1]), int(found[2]) if found[2] else None
+
+
+def _percent(text: str) -> int:
+    if re.fullmatch(r"[0-9]{1,2}", text) is None or not 1 <= int(text) <= 70:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share that can stay; give a number from 1 to 70")
+    return int(text)
 
 
 def perform(args: argparse.Namespace) -> int:
@@ -147,6 +165,22 @@ async def _fork(store: SqliteStore, args: argparse.Namespace, out: Output) -> No
     turn, step = args.at or (None, None)
     child = await store.fork((await resolve(store, args.id)).id, turn, step, args.new_id)
     out.write(printable(child.id) + "\n")
+
+
+async def _compact(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
+    from lifecycle.driver.agent import Agent  # the other actions do without
+    from lifecycle.policies.compaction import CompactionOptions, compact
+
+    info = await resolve(store, args.id)
+    wire: Any = plugin("lifecycle.wires", args.wire)
+    where: Mapping[str, str] = {"base_url": args.base_url} if args.base_url else {}
+    async with wire(model=args.model, **where) as model:
+        options = CompactionOptions(model, keep=args.keep / 100)
+        async with Agent(model, session=await store.open(info.id)) as agent:
+            done = await compact(agent, options)
+    out.write(printable(f"{info.id}: {done.replaced} messages gave way to a summary\n"))
+    out.write(f"about {done.tokens_before} tokens before, about {done.tokens_after} now\n\n")
+    out.write(printable(f"{done.summary}\n"))
 
 
 async def _delete(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:

@@ -20,6 +20,7 @@ from lifecycle.vocabulary.events import (
     AssistantAttempt,
     AssistantMessageEvent,
     Event,
+    Replace,
     RequestContext,
     StepStart,
     ToolCallEvent,
@@ -70,7 +71,7 @@ class Tally:
             case ToolCallEvent(call_id=call_id, name=name):
                 self.calls += 1
                 self._names[call_id] = name
-            case ToolResultEvent(error=error):
+            case ToolResultEvent(error=error) if not isinstance(event.surface, Replace):
                 self.failed_calls += error is not None
             case TurnEnd(reason=reason):
                 self.reason = reason
@@ -147,7 +148,7 @@ def tool_lines(event: Event, tally: Tally) -> Iterable[str]:
     match event.data:
         case ToolCallEvent(name=name, arguments=arguments):
             yield f"→ {name} {shorten(arguments or '{}')}"
-        case ToolResultEvent(message=message, error=error):
+        case ToolResultEvent(message=message, error=error) if not isinstance(event.surface, Replace):
             failed = "" if error is None else f" failed ({error.code})"
             for block in message.content:
                 if isinstance(block, ToolResultBlock):

@@ -84,6 +84,35 @@ def run_virtually(
         return anyio.run(on_trio, backend=backend, backend_options={"clock": clock})
 
 
+def tell_virtually(story: Callable[[], Awaitable[T]], *, backend: Backend = "asyncio") -> T:
+    """Run a story in virtual time: whenever nothing else can run, the clock moves on to the next timer.
+
+    Raises:
+        SimulationError: if it waits for what never comes.
+        Exception: what comes out of the story, in a group.
+    """
+
+    async def main(clockwork: Clockwork) -> T:
+        told: list[T] = []
+
+        async def tell(scope: anyio.CancelScope) -> None:
+            told.append(await story())
+            scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tell, tasks.cancel_scope)
+            while not told:
+                await clockwork.settled()
+                if told:
+                    break
+                if clockwork.next_deadline() == inf:
+                    raise SimulationError("the story waits for what never comes: nothing can run, and no timer is set")
+                clockwork.advance()
+        return told[0]
+
+    return run_virtually(main, backend=backend)
+
+
 @dataclass(eq=False, slots=True)
 class _Thing:
     label: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar, overload
@@ -24,6 +24,7 @@ from lifecycle.errors import (
 
 from .callables import close, is_async, is_async_generator, is_generator, name_of
 from .listeners import AnyListener, Listening
+from .ordering import Order, Place, arranged, check, merged
 from .points import POINTS, HookPoint, Mode, OnFault
 from .waterfall import Chain, Listener, descend, judge
 
@@ -88,11 +89,35 @@ class Hooks(Listening):
 
     Listeners take `(payload)`; those of a waterfall take `(payload, next)`. They are called in the order of their
     registration, `prepend=True` goes in front. Those who are called are fixed when a dispatch begins.
+
+    Args:
+        points: Those that can be listened at; add your own with `{**POINTS, point.name: point}`.
+        name: What others call this set when they say where they come.
+        before, after: The names of sets before or after whose listeners those of this one come wherever the sets are
+            added up, at every point, whichever is added first. A name that is not there says nothing.
+
+    Raises:
+        HookError: if it has a place and no name.
+        HookOrderError: if it is to come before or after itself.
     """
 
-    def __init__(self, *, points: Mapping[str, HookPoint] = POINTS) -> None:
-        """`points` are those that can be listened at; add your own with `{**POINTS, point.name: point}`."""
+    def __init__(
+        self,
+        *,
+        points: Mapping[str, HookPoint] = POINTS,
+        name: str = "",
+        before: Iterable[str] = (),
+        after: Iterable[str] = (),
+    ) -> None:
         self.points: Mapping[str, HookPoint] = MappingProxyType(dict(points))
+        self.name = name
+        place = Place(_names(before), _names(after))
+        if not name and any(place):
+            told = ", ".join(sorted(place.before | place.after))
+            raise HookError(f"hooks that say where they come (beside {told}) need a name; give them `name=`")
+        self.order: Order = {name: place} if name else {}
+        """What this set, and each that it was added up from, says of its place."""
+        check(self.order)
         self._chains: dict[str, Chain] = dict.fromkeys(self.points, ())  # what runs: the one look-up of a dispatch
         self._front: dict[str, Chain] = {}
         self._back: dict[str, Chain] = {}
@@ -110,7 +135,7 @@ class Hooks(Listening):
                 `async def` where nobody waits, or a generator.
         """
         point = self._point(name)
-        listener = Listener(name_of(function), function)
+        listener = Listener(name_of(function), function, self.name)
         _check_listener(point, listener)
         side = self._front if prepend else self._back
         old = side.get(name, ())
@@ -133,8 +158,11 @@ class Hooks(Listening):
     def __add__(self, other: Hooks) -> Hooks:
         """A registry of both: the left one's listeners first. Later changes of either show up in it.
 
+        What `before` and `after` say comes first.
+
         Raises:
             HookError: if the two mean different points by one name.
+            HookOrderError: if what they say of their order forms a circle; it names the sets.
         """
         for name in self.points.keys() & other.points.keys():
             if self.points[name] != other.points[name]:
@@ -142,6 +170,7 @@ class Hooks(Listening):
                     f"the hook point {name!r} is declared in two ways; give both registries the same points"
                 )
         both = Hooks(points={**self.points, **other.points})
+        both.order = merged(self.order, other.order)
         both._parts = (self, other)
         for part in both._parts:
             part._sums.add(both)
@@ -173,7 +202,7 @@ class Hooks(Listening):
         chain = self._front.get(name, ())
         for part in self._parts:
             chain += part._chains.get(name, ())
-        self._chains[name] = chain + self._back.get(name, ())
+        self._chains[name] = arranged(chain + self._back.get(name, ()), self.order)
         for other in self._sums:
             other._refresh(name)
 
@@ -298,6 +327,10 @@ class Hooks(Listening):
 
 
 # -- helpers ------------------------------------------------------------------------------------------------------
+
+
+def _names(given: Iterable[str]) -> frozenset[str]:
+    return frozenset((given,) if isinstance(given, str) else given)
 
 
 def _check_listener(point: HookPoint, listener: Listener) -> None:

@@ -112,6 +112,11 @@ class Prompt:
         return self._rendered[1:]
 
 
+def verbatim(text: str) -> str:
+    """`text` as a section or a context must spell it so that nothing in it is taken for a variable."""
+    return _VARIABLE.sub(lambda found: f"\\{found[0]}", text)
+
+
 def render(assembly: PromptAssembly) -> tuple[PromptText, ...]:
     """The sections with their variables replaced; those that are empty are left out.
 

@@ -25,7 +25,12 @@ __all__ = ["Parallel", "StepTools", "Tool", "ToolContext", "ToolRegistry", "When
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(
-    *, name: str | None = ..., description: str | None = ..., parallel: Parallel = ..., when: When | None = ...
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    parallel: Parallel = ...,
+    when: When | None = ...,
+    kind: str | None = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -35,6 +40,7 @@ def tool(
     description: str | None = None,
     parallel: Parallel = False,
     when: When | None = None,
+    kind: str | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool. Its name, docstring, annotations and defaults are what the model is told.
 
@@ -46,15 +52,16 @@ def tool(
         description: Another description than the docstring's up to its first section.
         parallel: Whether calls may run beside others; a function of the arguments must return exactly True.
         when: Whether the tool is offered in a step.
+        kind: What the tool does to the world (`read`, `write`, `execute`, ...), for policies such as plan mode.
 
     Raises:
         ToolDefinitionError: names the function and the parameter that a model could not fill in.
     """
     if function is not None:
-        return _make(function, _scope(), name, description, parallel, when)
+        return _make(function, _scope(), name, description, parallel, when, kind)
 
     def making(function: Callable[..., Any]) -> Tool:
-        return _make(function, _scope(), name, description, parallel, when)
+        return _make(function, _scope(), name, description, parallel, when, kind)
 
     return making
 
@@ -74,6 +81,7 @@ def _make(
     description: str | None,
     parallel: Parallel,
     when: When | None,
+    kind: str | None,
 ) -> Tool:
     if isinstance(function, Tool):
         raise ToolDefinitionError(f"{function.name} is a tool already; decorate its function once")
@@ -83,6 +91,7 @@ def _make(
         name=name or own,
         description=mend(signature.description if description is None else description),
         input_schema=signature.schema,
+        kind=kind,
     )
     return Tool(spec, function, check=signature.check, context=signature.context, parallel=parallel, when=when)
 

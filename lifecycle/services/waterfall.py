@@ -23,6 +23,8 @@ class Listener:
 
     name: str
     function: Callable[..., Any]
+    of: str = ""
+    """The name of the set of hooks that it came with."""
 
 
 Chain = tuple[Listener, ...]

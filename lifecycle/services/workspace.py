@@ -40,7 +40,7 @@ def workspace_tools(root: str | os.PathLike[str]) -> tuple[Tool, ...]:
     """
     folder = Folder(root)
 
-    @tool(parallel=True)
+    @tool(parallel=True, kind="read")
     def list_files(
         context: ToolContext,
         path: _In = ".",
@@ -62,7 +62,7 @@ def workspace_tools(root: str | os.PathLike[str]) -> tuple[Tool, ...]:
                 found.append("[there is more; list a folder within]")
         return "\n".join(found) or "[empty]"
 
-    @tool(parallel=True)
+    @tool(parallel=True, kind="read")
     def read_file(
         path: _In,
         offset: Annotated[int, Field(ge=0, le=2**62, description="Where to begin, in bytes.")] = 0,
@@ -80,7 +80,7 @@ def workspace_tools(root: str | os.PathLike[str]) -> tuple[Tool, ...]:
         end = offset + len(data)
         return f"{data.decode(errors='replace')}\n[bytes {offset} to {end} of {size}; go on with offset={end}]"
 
-    @tool
+    @tool(kind="read")
     def search_text(
         query: Annotated[str, Field(min_length=1, max_length=1_000, description="The text to find, as it is.")],
         context: ToolContext,

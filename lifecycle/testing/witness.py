@@ -23,6 +23,7 @@ from lifecycle.vocabulary.events import (
     EventData,
     InboxSpliced,
     InboxTarget,
+    Replace,
     StepEnd,
     StepStart,
     ToolCallEvent,
@@ -111,6 +112,8 @@ class Witness:
 
     def _told(self, event: Event) -> None:
         match event.data:
+            case _ if isinstance(event.surface, Replace):
+                pass  # it takes the place of what was told before; nothing has happened to the run
             case InboxSpliced():
                 self._spliced(event.data)
             case TurnStart(turn=number):

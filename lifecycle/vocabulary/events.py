@@ -15,11 +15,11 @@ from lifecycle.errors import DefinitionError, SessionFormatError, UnknownEventEr
 
 from .chunks import FinishKind, Usage
 from .failures import Failure, TurnEndReason
-from .messages import AssistantMessage, SystemMessage, UserMessage
+from .messages import AssistantMessage, SystemMessage, TextBlock, UserMessage
 from .requests import Header
 from .rules import FREE, Form, Rules
 from .stream import TimedStream
-from .values import EMPTY, FrozenDict, Json, JsonObject, Value, freeze_object
+from .values import EMPTY, FrozenDict, Json, JsonObject, Mended, Value, freeze_object
 
 InboxTarget: TypeAlias = Literal["next-turn", "next-step"]
 
@@ -240,6 +240,8 @@ class LlmRetry(EventData, frozen=True):
     mode: str | None = None
     policy_key: str | None = None
     max_retries: int | None = None
+    shown: Literal[True] | None = None
+    """The failed attempt had streamed something to see; whoever shows it is to begin again."""
 
 
 class LlmRetryStarted(EventData, frozen=True):
@@ -249,6 +251,49 @@ class LlmRetryStarted(EventData, frozen=True):
     turn: int
     step: int
     retry: int
+
+
+class CompactionStart(EventData, frozen=True):
+    """The conversation is about to be shortened; `compaction/end` of the same id follows, whatever comes of it."""
+
+    type: ClassVar[str] = "compaction/start"
+    compaction_id: str
+    trigger: Literal["pressure", "overflow", "manual"]
+    turn: int | None = None
+    """The open turn; None outside of turns."""
+
+
+class CompactionSummary(EventData, frozen=True):
+    """What a model made of a part of the conversation. The `user/message` that takes that part's place follows."""
+
+    type: ClassVar[str] = "compaction/summary"
+    compaction_id: str
+    summary: tuple[TextBlock, ...]
+    shadowed_seqs: tuple[int, ...]
+    """The events whose place is taken, in surface order."""
+    shadowed_token_count: int
+    """An estimate of what they weigh."""
+    provider: str
+    model: str
+    usage: Usage | None = None
+
+
+class CompactionEnd(EventData, frozen=True):
+    type: ClassVar[str] = "compaction/end"
+    compaction_id: str
+    turn: int | None = None
+    error: Mended | None = None
+    """Why nothing was shortened, in a sentence; None if it was."""
+
+
+class CompactionPrune(EventData, frozen=True):
+    """An old tool result is too long to be kept; the shorter one that takes its place follows."""
+
+    type: ClassVar[str] = "compaction/prune"
+    turn: int
+    call_id: str
+    shadowed_seq: int
+    shadowed_token_count: int
 
 
 class EndSeed(EventData, frozen=True):

@@ -36,6 +36,8 @@ class ToolSpec(Value, frozen=True):
     name: str
     description: str = ""
     input_schema: JsonObject = EMPTY
+    kind: str | None = None
+    """What it does to the world, as it declares: `read`, `write`, `execute`, ... For policies; no provider is told."""
 
 
 class Header(Value, frozen=True):

@@ -16,6 +16,7 @@ import pytest
 from lifecycle.commands import pages
 from lifecycle.commands.diagrams import FORMATS
 from lifecycle.commands.pages import LANGUAGES, MARK, PAGES, our_pages
+from lifecycle.commands.policy_pages import POLICIES
 from lifecycle.commands.targets import OURS
 from lifecycle.definition.turn import Turn
 from lifecycle.pictures.document import CAPTIONS
@@ -121,7 +122,7 @@ def test_every_lifecycle_and_revision_of_ours_has_a_page_in_both_languages_and_a
 
     assert complaints == ()
     assert {OURS[page.target] for page in PAGES} == set(OURS.values())
-    assert len(made) == (len(PAGES) + 1) * len(LANGUAGES)
+    assert len(made) == (len(PAGES) + len(POLICIES) + 1) * len(LANGUAGES)
     assert all(page.startswith(f"{MARK}\n") for page in made.values())
 
 

@@ -21,6 +21,7 @@ from lifecycle.vocabulary.messages import AssistantMessage, text, user_message
 from lifecycle.vocabulary.stream import TimedStream
 
 from .child import LIFECYCLE, Child, Ended, here, run
+from .provider import refusing, serving, streaming
 
 
 def turn(number: int, prompt: str, *, steps: int = 1, ended: bool = True) -> Iterable[ev.EventData]:
@@ -274,3 +275,41 @@ def test_a_pipe_that_breaks_ends_quietly(store: Path) -> None:
     ended = run("sh", "-c", '"$@" | head -c 1', "sh", *LIFECYCLE, "sessions", "show", "s")
 
     assert ended == (0, "s", "")
+
+
+# -- compact ------------------------------------------------------------------------------------------------------
+
+
+def compacting(url: str, *rest: str) -> Ended:
+    return here("sessions", "compact", *rest, "--model", "m", "--base-url", url)
+
+
+def test_a_session_is_compacted_by_a_model_and_goes_on_from_the_summary(store: Path) -> None:
+    keep(store, "long", *(turn(n, "word " * 300) for n in range(1, 7)))
+
+    with serving(streaming(["they talked ", "of words"])) as url:
+        ended = compacting(url, "long")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[0] == "long: 9 messages gave way to a summary"
+    assert ended.out.endswith("\n\nthey talked of words\n")
+    shown = here("sessions", "show", "long")
+    assert "> (compaction) The older part of this conversation was replaced" in shown.out
+
+
+def test_a_summary_that_is_not_to_be_had_leaves_the_session_as_it_is(store: Path) -> None:
+    keep(store, "long", *(turn(n, "word " * 300) for n in range(1, 7)))
+    keep(store, "open", turn(1, "word " * 300, ended=False))
+    before = here("sessions", "show", "long", "--json").out
+
+    with serving(refusing(401, message="wrong key", code="invalid_api_key")) as url:
+        sentence(compacting(url, "long"), "the summary model openai-chat/m failed: ", ": wrong key (AUTH)")
+        sentence(compacting(url, "open"), "turn 1 of session 'open' is still open")
+        sentence(compacting(url, "none"), "holds no session 'none'")
+        sentence(here("sessions", "compact", "long", "--model", "m", "--wire", "tin"), "there is no wire 'tin'")
+        assert "'90' is no share that can stay" in compacting(url, "long", "--keep", "90").err
+    with serving(streaming(["word " * 3_000])) as url:
+        sentence(compacting(url, "long"), "the summary is no shorter than what it was made of")
+
+    after = here("sessions", "show", "long", "--json").out.removeprefix(before)
+    assert [json.loads(line)["type"] for line in after.splitlines()] == ["compaction/start", "compaction/end"] * 2

@@ -240,8 +240,6 @@ ITEMS: Mapping[str, str] = {
 PENDING: Mapping[str, tuple[str, ...]] = {
     "resume and repair": ("RSM-01", "RSM-02", "RSM-03", "RSM-04", "RSM-05", "RSM-06",),
     "durability": ("PST-02", "PST-03", "PST-04",),
-    "compaction policy": ("CMP-01", "CMP-02", "CMP-03", "CMP-04", "CMP-05", "CMP-06", "CMP-07",),
-    "retry policy": ("RTY-10", "RTY-11",),
 }  # fmt: skip
 """Items without a test, by the topic that brings it. It only shrinks."""
 

@@ -7,16 +7,22 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lifecycle import AgentOptions, CallConfig, Failure, Hooks, Prompt, Retry, Section, tool, user_message
+from lifecycle.policies.retry import TRANSIENT, Backoff, RetryOptions, retrying
+from lifecycle.proof.simulation import Backend
 from lifecycle.services.points import RequestErrorPayload, RequestPayload
 from lifecycle.services.tools import ToolRegistry
 from lifecycle.testing import Gate, Line, Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import FinishKind, TextDelta
-from lifecycle.vocabulary.events import Replace, SystemMessageEvent, UserMessageEvent
+from lifecycle.vocabulary.events import LlmRetry, LlmRetryStarted, Replace, SystemMessageEvent, UserMessageEvent
 from lifecycle.vocabulary.failures import COMPLETED, USER_CANCEL, Aborted, Errored
 from lifecycle.vocabulary.messages import text_of
+from tests.policies.kit import HOURS, each_backend, played, virtually
 
 from .kit import Scene, scene
 
@@ -38,7 +44,7 @@ def always(payload: RequestErrorPayload, next: Next) -> Retry:
     return Retry()
 
 
-def retrying(s: Scene, recover: Recovery) -> None:
+def recovering(s: Scene, recover: Recovery) -> None:
     """Before every retry, do something about the failure."""
 
     def listen(payload: RequestErrorPayload, next: Next) -> Retry:
@@ -160,7 +166,7 @@ async def test_rty_03_proposal_resolution_assembly_and_admission_are_not_repeate
 
 async def test_rty_03_tools_that_change_between_attempts_wait_for_the_next_step() -> None:
     async with scene(LOST, OK, OK, tools=[look]) as s:
-        retrying(s, lambda s, payload: s.agent.tools.unregister("look"))
+        recovering(s, lambda s, payload: s.agent.tools.unregister("look"))
         await s.say("go", "on")
 
         assert [[spec.name for spec in request.tools] for request in s.model.requests] == [["look"], ["look"], []]
@@ -191,7 +197,7 @@ async def test_rty_04_each_attempt_shapes_and_prepares_its_request_with_the_sele
 async def test_rty_04_a_prompt_that_recovery_swallowed_is_restored_from_the_retained_assembly() -> None:
     prompt = Prompt([Section("who", "you are {{model}}"), Section("how", "be brief")])
     async with scene(LOST, OK, options=AgentOptions(system=prompt)) as s:
-        retrying(s, lambda s, payload: replace_history(s, "the story so far"))
+        recovering(s, lambda s, payload: replace_history(s, "the story so far"))
         await s.say("go")
 
         system = [("system", "you are script-1"), ("system", "be brief")]
@@ -203,7 +209,7 @@ async def test_rty_04_a_prompt_that_recovery_swallowed_is_restored_from_the_reta
 
 async def test_rty_05_each_attempt_derives_from_the_log_as_it_is_then() -> None:
     async with scene(OK, LOST, OK) as s:
-        retrying(s, lambda s, payload: replace_history(s, "the story so far"))
+        recovering(s, lambda s, payload: replace_history(s, "the story so far"))
         await s.say("one", "two")
 
         assert texts(s, 1) == [("user", "one"), ("assistant", "ok"), ("user", "two")]
@@ -218,7 +224,7 @@ async def test_rty_05_what_recovery_appends_is_seen_and_nothing_else_is_said_twi
         s.session.append(UserMessageEvent(message=user_message("try again")), surface="append")
 
     async with scene(LOST, OK) as s:
-        retrying(s, note)
+        recovering(s, note)
         await s.say("go")
 
         assert texts(s, 1) == [("user", "go"), ("user", "try again")]
@@ -234,7 +240,7 @@ async def test_rty_05_a_header_and_a_context_that_have_changed_are_said_again() 
             s.model.context_window = 9_000
             s.model.defaults |= {"max_tokens": 100}
 
-        retrying(s, grow)
+        recovering(s, grow)
         await s.say("go")
 
         assert s.durable[s.durable.index("assistant/attempt") + 1 :][:2] == ["request/header", "request/context"]
@@ -335,3 +341,183 @@ async def test_rty_09_the_attempts_of_the_next_step_count_from_one_again() -> No
         await s.say("go")
 
         assert [(request.step, request.attempt) for request in s.model.requests] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+# -- the policy ---------------------------------------------------------------------------------------------------
+
+WHOLE = RetryOptions(chance=lambda: 1.0)
+"""Waits that are as long as they can be."""
+
+
+def waits(s: Scene) -> list[float]:
+    """The waits that were scheduled, in seconds."""
+    return [data.delay_ms / 1000 for data in s.data(LlmRetry)]
+
+
+def run(backend: Backend, *script: Line, options: RetryOptions = WHOLE) -> Scene:
+    return played(backend, *script, hooks=retrying(options))
+
+
+@each_backend
+@pytest.mark.parametrize("code", sorted(TRANSIENT))
+def test_rty_10_a_transient_failure_is_made_again_after_a_recorded_wait(backend: Backend, code: str) -> None:
+    s = run(backend, Reply.failure(code), Reply.failure(code), OK)
+
+    base = TRANSIENT[code].base_seconds
+    assert waits(s) == [base, 2 * base]
+    assert s.reasons == [COMPLETED]
+    begun, started = s.data(LlmRetry), s.data(LlmRetryStarted)
+    assert [one.retry for one in begun] == [one.retry for one in started] == [1, 2]
+    assert [one.retry_id for one in begun] == [one.retry_id for one in started]
+    kinds = ("assistant/attempt", "llm/retry", "llm/retry-started", "assistant/message")
+    assert [name for name in s.durable if name in kinds] == [*kinds[:3], *kinds[:3], kinds[3]]
+
+
+@each_backend
+def test_rty_10_the_wait_happens_on_the_clock_of_the_loop(backend: Backend) -> None:
+    async def story() -> float:
+        began = anyio.current_time()
+        async with scene(Reply.failure("SERVER"), OK, hooks=retrying(WHOLE), seconds=HOURS) as s:
+            await s.say("ping")
+        return anyio.current_time() - began
+
+    assert virtually(story, backend) == pytest.approx(0.5)
+
+
+@given(st.integers(1, 60), st.floats(0, 1, exclude_max=True), st.floats(0, 100), st.floats(0, 1000))
+def test_rty_10_waits_grow_to_a_cap_with_full_jitter(retry: int, chance: float, base: float, more: float) -> None:
+    backoff = Backoff(base_seconds=base, most_seconds=base + more)
+
+    seconds = backoff.seconds(retry, chance)
+
+    assert 0 <= seconds <= backoff.most_seconds
+    assert backoff.seconds(retry, 1.0) == min(base * 2 ** (retry - 1), base + more)
+    assert backoff.seconds(retry + 1, chance) >= seconds
+    assert Backoff(base_seconds=1.0).seconds(1_000_000, 1.0) == 30.0
+
+
+@each_backend
+@pytest.mark.parametrize(
+    ("options", "asked", "waited"),
+    [
+        (WHOLE, 7.0, 7.0),
+        (WHOLE, 60.0, 60.0),
+        (WHOLE, 0.0, 2.0),  # a date in the past: the own back-off
+        (RetryOptions(beyond="back-off", chance=lambda: 1.0), 86_400.0, 2.0),
+    ],
+)
+def test_rty_10_a_providers_wait_is_kept_to_the_letter(
+    backend: Backend, options: RetryOptions, asked: float, waited: float
+) -> None:
+    s = run(backend, Reply.failure("RATE_LIMIT", retry_after=asked), OK, options=options)
+
+    assert (waits(s), s.reasons) == ([waited], [COMPLETED])
+
+
+@each_backend
+def test_rty_10_a_wait_of_hours_is_not_waited_and_not_undercut_but_told(backend: Backend) -> None:
+    s = run(backend, Reply.failure("RATE_LIMIT", retry_after=86_400.0), OK)
+
+    assert waits(s) == []
+    assert len(s.model.requests) == 1
+    (reason,) = s.reasons
+    assert isinstance(reason, Errored)
+    assert (reason.error.code, reason.error.retry_after) == ("RATE_LIMIT", 86_400.0)
+
+
+@each_backend
+@pytest.mark.parametrize(
+    "failure",
+    [Reply.failure("AUTH"), Reply.failure("CONTEXT_OVERFLOW"), Reply.failure("SERVER", retryable=False)],
+)
+def test_rty_10_what_does_not_pass_by_itself_is_left_to_the_next_listener(backend: Backend, failure: Reply) -> None:
+    asked: list[str] = []
+
+    async def story() -> Scene:
+        hooks, behind = retrying(WHOLE), Hooks()
+
+        @behind.on("agent/request-error")
+        async def listen(payload: RequestErrorPayload, next: Next) -> Retry | None:
+            asked.append(payload.failure.code)
+            return await next()
+
+        async with scene(failure, OK, hooks=hooks + behind, seconds=HOURS) as s:
+            await s.say("ping")
+            return s
+
+    s = virtually(story, backend)
+    assert len(asked) == 1
+    assert [type(reason) for reason in s.reasons] == [Errored]
+    assert waits(s) == []
+
+
+@each_backend
+def test_rty_10_the_budget_of_a_class_a_step_and_a_turn_ends_the_retries(backend: Backend) -> None:
+    server, busy = Reply.failure("SERVER"), Reply.failure("OVERLOADED")
+
+    by_class = run(backend, *[server] * 9)
+    by_step = run(backend, server, busy, server, busy, busy, busy, OK)
+    calls = Reply(calls=[("look", {})])
+    by_turn = run(
+        backend,
+        *[server, calls, server, calls, server, calls],
+        options=RetryOptions(per_step=1, per_turn=2, chance=lambda: 1.0),
+    )
+
+    assert [len(s.model.requests) for s in (by_class, by_step, by_turn)] == [3, 5, 5]
+    assert all(isinstance(s.reasons[0], Errored) for s in (by_class, by_step, by_turn))
+
+
+@each_backend
+def test_rty_10_a_call_that_knows_its_policy_is_retried_by_it(backend: Backend) -> None:
+    async def story() -> Scene:
+        own = RetryOptions(classes={"QUOTA": Backoff(retries=1, base_seconds=3.0)}, chance=lambda: 1.0)
+        model = ScriptedModel(Reply.failure("QUOTA"), OK, retry_policy=own)
+        async with scene(model=model, hooks=retrying(WHOLE), seconds=HOURS) as s:
+            await s.say("ping")
+            return s
+
+    s = virtually(story, backend)
+    assert (waits(s), s.reasons) == ([3.0], [COMPLETED])
+
+
+@each_backend
+def test_rty_11_a_cancel_in_the_wait_starts_nothing(backend: Backend) -> None:
+    async def story() -> tuple[Scene, float]:
+        async with scene(Reply.failure("RATE_LIMIT", retry_after=50.0), OK, hooks=retrying(WHOLE), seconds=HOURS) as s:
+            s.agent.followup("ping")
+            await anyio.sleep(20)
+            s.agent.cancel()
+            await s.idle()
+            return s, anyio.current_time()
+
+    s, ended = virtually(story, backend)
+    assert ended == pytest.approx(20)
+    assert [type(reason) for reason in s.reasons] == [Aborted]
+    assert s.durable.count("llm/retry") == 1
+    assert "llm/retry-started" not in s.durable
+    assert len(s.model.requests) == 1
+
+
+@each_backend
+def test_rty_11_what_was_delegated_is_drained_before_the_agent_rests(backend: Backend) -> None:
+    drained: list[float] = []
+
+    async def story() -> list[str]:
+        hooks, behind = retrying(WHOLE), Hooks()
+
+        @behind.on("agent/request-error")
+        async def listen(payload: RequestErrorPayload, next: Next) -> Retry | None:
+            await anyio.sleep(30)
+            drained.append(anyio.current_time())
+            return Retry()
+
+        async with scene(Reply.failure("AUTH"), OK, hooks=hooks + behind, seconds=HOURS) as s:
+            s.agent.followup("ping")
+            await anyio.sleep(10)
+            s.agent.cancel()
+            await s.idle()
+            assert drained == [30]
+            return [reason.kind for reason in s.reasons]
+
+    assert virtually(story, backend) == ["aborted"]

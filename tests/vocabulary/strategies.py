@@ -118,7 +118,7 @@ configs = made(
     temperature=st.none() | st.floats(0, 2),
     options=frozen_objects,
 )
-tools = made(ToolSpec, name=words, description=words, input_schema=frozen_objects)
+tools = made(ToolSpec, name=words, description=words, input_schema=frozen_objects, kind=st.none() | words)
 headers = made(
     Header,
     config=configs,
@@ -180,8 +180,29 @@ EVENT_DATA: dict[type[ev.EventData], st.SearchStrategy[Any]] = {
         failure=failures,
         mode=st.none() | words,
         max_retries=st.none() | small,
+        shown=st.sampled_from([None, True]),
     ),
     ev.LlmRetryStarted: made(ev.LlmRetryStarted, **_step, retry_id=words, retry=small),
+    ev.CompactionStart: made(
+        ev.CompactionStart,
+        compaction_id=words,
+        trigger=st.sampled_from(["pressure", "overflow", "manual"]),
+        turn=st.none() | small,
+    ),
+    ev.CompactionSummary: made(
+        ev.CompactionSummary,
+        compaction_id=words,
+        summary=st.lists(texts, max_size=2).map(tuple),
+        shadowed_seqs=st.lists(small, max_size=3).map(tuple),
+        shadowed_token_count=small,
+        provider=words,
+        model=words,
+        usage=st.none() | usages,
+    ),
+    ev.CompactionEnd: made(ev.CompactionEnd, compaction_id=words, turn=st.none() | small, error=st.none() | words),
+    ev.CompactionPrune: made(
+        ev.CompactionPrune, turn=small, call_id=words, shadowed_seq=small, shadowed_token_count=small
+    ),
     ev.EndSeed: made(ev.EndSeed),
 }
 """How to make the data of each event type."""

@@ -1,0 +1,56 @@
+"""Narration: the model is told of a switch once, in the first step that is admitted after it (STB-03).
+
+A proposal may be rejected, fail or be cancelled before its messages are admitted; then the switch is told in the next
+one. What was told is known by the record of the message, and by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from lifecycle.services.hooks import Hooks
+from lifecycle.services.listeners import Next
+from lifecycle.services.points import Enter, EventPayload, PreStepPayload, Reject
+from lifecycle.vocabulary.events import UserMessageEvent
+from lifecycle.vocabulary.messages import user_message
+from lifecycle.vocabulary.values import FrozenDict
+
+S = TypeVar("S", bound=Hashable)
+
+
+class Narration(Generic[S]):
+    """Tells the model of a state when it is another one than the model knows.
+
+    Args:
+        hooks: Where to listen.
+        kind: The `kind` of the source of the messages.
+        words: What is said of a state.
+        state: The state that needs no telling.
+    """
+
+    def __init__(self, hooks: Hooks, kind: str, words: Callable[[S], str], state: S) -> None:
+        self.state = state
+        """How things are now."""
+        self._told, self._kind, self._words = state, kind, words
+        self._said: tuple[str, S] | None = None
+        hooks.listen("agent/pre-step", self.narrate)
+        hooks.listen("session/event", self.admitted)
+
+    async def narrate(self, payload: PreStepPayload, next: Next[Enter | Reject]) -> Enter | Reject:
+        """Add the message to a step that opens anyway; a switch alone opens none."""
+        decision = await next()
+        if not isinstance(decision, Enter) or self.state == self._told:
+            return decision
+        continues = payload.step > 1 and not payload.messages  # only a step that tools owe has claimed nothing
+        if not decision.messages and not continues:
+            return decision
+        message = user_message(self._words(self.state), source=FrozenDict(kind=self._kind))
+        self._said = message.id, self.state
+        return decision.with_messages((*decision.messages, message))
+
+    def admitted(self, payload: EventPayload) -> None:
+        """The model knows a state from the record of its message on."""
+        data = payload.event.data
+        if self._said is not None and isinstance(data, UserMessageEvent) and data.message.id == self._said[0]:
+            self._told, self._said = self._said[1], None
