@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -21,12 +21,23 @@ from lifecycle.vocabulary.failures import Failure
 
 from . import http_failures
 from .http_failures import Site
+from .recording import Recorder
 from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
 
 _EXCERPT_BYTES = 64 * 1024
 _EXCERPT_SECONDS = 5.0
 _TAIL_SECONDS = 0.25
 _PIECE_BYTES = 64 * 1024
+
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""How much one answer may hold in all. The longest of today's models fill a tenth of it."""
+
+
+class AnswerTooLargeError(ValueError):
+    """An answer never ends."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the answer is larger than {limit} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,7 @@ class Outgoing:
     site: Site
     timeouts: Timeouts
     max_event_bytes: int = MAX_EVENT_BYTES
+    recorder: Recorder | None = None
 
 
 class Exchange:
@@ -109,6 +121,8 @@ class Exchange:
         self._inflater = _Inflater(response.headers.get("content-encoding", ""))
         self._events = EventDecoder(sent.max_event_bytes)
         self._moved = anyio.current_time()
+        self._room = MAX_ANSWER_BYTES
+        self._tape = None if sent.recorder is None else sent.recorder.begin(response.status_code, response.headers)
         self.ended = False
 
     @property
@@ -141,11 +155,10 @@ class Exchange:
         events: list[ServerEvent] = []
         try:
             async for read in self._reads:
-                for piece in self._inflater.pieces(read):
+                for piece in self._pieces(read):
                     events += self._events.feed(piece)
-                self._watch(bool(events))
                 return events
-        except (httpx.HTTPError, zlib.error, EventTooLargeError) as error:
+        except (httpx.HTTPError, zlib.error, EventTooLargeError, AnswerTooLargeError) as error:
             raise ModelError(self._failure(error)) from None
         self.ended = True
         return self._events.end()
@@ -159,11 +172,12 @@ class Exchange:
         body = bytearray()
         try:
             async for read in self._reads:
-                for piece in self._inflater.pieces(read):
+                self.watch(False)
+                for piece in self._pieces(read):
                     body += piece
                     if len(body) > self._sent.max_event_bytes:
                         raise EventTooLargeError(self._sent.max_event_bytes)
-        except (httpx.HTTPError, zlib.error, EventTooLargeError) as error:
+        except (httpx.HTTPError, zlib.error, EventTooLargeError, AnswerTooLargeError) as error:
             raise ModelError(self._failure(error)) from None
         self.ended = True
         return bytes(body)
@@ -174,7 +188,7 @@ class Exchange:
         with anyio.move_on_after(_EXCERPT_SECONDS):
             try:
                 async for read in self._reads:
-                    for piece in self._inflater.pieces(read):
+                    for piece in self._pieces(read):
                         body += piece
                         if len(body) >= _EXCERPT_BYTES:
                             return bytes(body[:_EXCERPT_BYTES])
@@ -203,18 +217,34 @@ class Exchange:
             except httpx.HTTPError:
                 pass
         await self._response.aclose()
+        if self._tape is not None:
+            self._tape.close()
 
-    def _watch(self, moved: bool) -> None:
+    def watch(self, moved: bool) -> None:
+        """Note whether what was read brought the answer forward. Called after each read.
+
+        Raises:
+            ModelError: if nothing has for too long, however much was read.
+        """
         limit, now = self._sent.timeouts.progress_seconds, anyio.current_time()
         if moved:
             self._moved = now
         elif limit is not None and now - self._moved > limit:
-            phase = f"after {limit} seconds of keep-alives without an answer; raise progress_seconds if need be"
+            phase = f"after {limit} seconds of keep-alives without progress; raise progress_seconds if need be"
             raise ModelError(http_failures.timed_out(self._sent.site, phase))
+
+    def _pieces(self, read: bytes) -> Iterator[bytes]:
+        for piece in self._inflater.pieces(read):
+            self._room -= len(piece)
+            if self._room < 0:
+                raise AnswerTooLargeError(MAX_ANSWER_BYTES)
+            if self._tape is not None:
+                self._tape.add(piece)
+            yield piece
 
     def _failure(self, error: Exception) -> Failure:
         site = self._sent.site
-        if isinstance(error, EventTooLargeError):
+        if isinstance(error, (EventTooLargeError, AnswerTooLargeError)):
             return http_failures.protocol(f"{site.name} sent too much: {error}", retryable=False)
         if isinstance(error, zlib.error):
             return http_failures.protocol(f"{site.name} sent a body that does not decompress", retryable=True)
@@ -230,9 +260,11 @@ class _Body(httpx.AsyncByteStream):
     An iterator, not the generator that httpx would make of it: that one stays suspended when sending fails.
     """
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, whole: Callable[[], None]) -> None:
+        """`whole` is called once all is sent."""
         self._body = memoryview(body)
         self._at = 0
+        self._whole = whole
 
     def __aiter__(self) -> _Body:
         return self
@@ -241,6 +273,7 @@ class _Body(httpx.AsyncByteStream):
         piece = bytes(self._body[self._at : self._at + _PIECE_BYTES])
         self._at += len(piece)
         if not piece:
+            self._whole()
             raise StopAsyncIteration
         return piece
 
@@ -297,16 +330,25 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
         "write": limits.write_seconds,
         "pool": limits.pool_seconds,
     }
-    try:
-        request = client.build_request(
-            "POST", sent.url, content=sent.body, headers=sent.headers, extensions={"timeout": phases}
-        )
-        request.stream = _Body(sent.body)
-        response = await client.send(request, stream=True, follow_redirects=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        seconds = limits.first_byte_seconds
-        phase = f"after {seconds} seconds without any answer; raise first_byte_seconds if need be"
-        raise ModelError(http_failures.of_exception(sent.site, error, phase)) from None
+    late = f"after {limits.first_byte_seconds} seconds without any answer; raise first_byte_seconds if need be"
+    response: httpx.Response | None = None
+    # The limits of httpx begin anew with each byte; the head of a response may not take longer in all either.
+    with anyio.CancelScope() as patience:
+
+        def sent_whole() -> None:
+            if limits.first_byte_seconds is not None:
+                patience.deadline = anyio.current_time() + limits.first_byte_seconds
+
+        try:
+            request = client.build_request(
+                "POST", sent.url, content=sent.body, headers=sent.headers, extensions={"timeout": phases}
+            )
+            request.stream = _Body(sent.body, sent_whole)
+            response = await client.send(request, stream=True, follow_redirects=False)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ModelError(http_failures.of_exception(sent.site, error, late)) from None
+    if response is None:
+        raise ModelError(http_failures.timed_out(sent.site, late))
     phases["read"] = limits.read_seconds  # the body's reads take the limit that stands here when they begin
     return response
 

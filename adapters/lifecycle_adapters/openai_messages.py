@@ -91,7 +91,7 @@ def _messages(
         if isinstance(message, SystemMessage):
             yield {"role": "system", "content": text_of(message)}
         else:
-            yield _answer(message, provider)
+            yield answer(message, provider)
     yield from _flush(pictures)
 
 
@@ -130,7 +130,8 @@ def _picture(image: ImageBlock) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _answer(message: AssistantMessage, provider: str) -> dict[str, Any]:
+def answer(message: AssistantMessage, provider: str) -> dict[str, Any]:
+    """How an answer is sent back."""
     said = text_of(message)
     calls = [block for block in message.content if isinstance(block, ToolCallBlock)]
     spelt: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
