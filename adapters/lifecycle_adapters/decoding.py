@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lifecycle.errors import NotJsonError
+from lifecycle.errors import ModelError, NotJsonError
 from lifecycle.vocabulary.chunks import (
     BlockEnd,
     BlockStart,
@@ -35,6 +35,9 @@ from .sse import ServerEvent
 ANSWERED = frozenset({FinishKind.STOP, FinishKind.TOOL_CALLS, FinishKind.UNKNOWN})
 """The finishes of an answer that is whole: its calls run, and it has to have some content."""
 
+MOST_BLOCKS = 4096
+"""How many blocks an answer may have: more than any model asks for, and few enough that none costs too much."""
+
 _PARTS_OF_ANSWERS = ("response.", "message_", "content_block_")
 """How the types of events begin that are no error, whatever their name or their fields."""
 
@@ -53,11 +56,14 @@ class Draft:
 class Blocks:
     """The blocks of one answer, numbered in the order in which they begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self.count = 0
 
     def take(self) -> int:
-        """The number of a new block."""
+        """The number of a new block. Raises ModelError if there are too many."""
+        if self.count >= MOST_BLOCKS:
+            raise too_many_blocks(self._site)
         at, self.count = self.count, self.count + 1
         return at
 
@@ -93,7 +99,7 @@ class Decoder:
     def __init__(self, site: Site, *, empty_is_failure: bool = True) -> None:
         self._site = site
         self._empty_is_failure = empty_is_failure
-        self._blocks = Blocks()
+        self._blocks = Blocks(site)
         self._failure: Failure | None = None
         self._usage: Usage | None = None
         self._reported: Usage | None = None
@@ -214,6 +220,12 @@ class Decoder:
         return http_failures.transport(
             f"{self._site.name} closed the connection before the answer was finished; try again"
         )
+
+
+def too_many_blocks(site: Site) -> ModelError:
+    return ModelError(
+        http_failures.protocol(f"{site.name} sent an answer of more than {MOST_BLOCKS} blocks", retryable=False)
+    )
 
 
 def _is_error(name: str, said: dict[str, Any]) -> bool:

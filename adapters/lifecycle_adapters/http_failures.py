@@ -160,6 +160,10 @@ def protocol(message: str, *, status: int | None = None, retryable: bool) -> Fai
     return Failure(message=message, code=FailureCode.PROTOCOL.value, status=status, retryable=retryable)
 
 
+def unfinished_call(site: Site) -> Failure:
+    return protocol(f"{site.name} ended the answer before the arguments of a call; try again", retryable=True)
+
+
 def empty_response(site: Site) -> Failure:
     return Failure(
         message=f"{site.name} finished the answer without any content; try again, or ask in other words",

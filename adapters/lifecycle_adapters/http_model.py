@@ -102,9 +102,9 @@ class HttpModel:
 
     def __init__(
         self,
-        base_url: str | None,
-        model: str | None,
-        api_key: str | None,
+        base_url: str | None = None,
+        model: str | None = None,
+        api_key: str | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         """Raises ModelError if the base URL or the key cannot be used. The message shows neither."""

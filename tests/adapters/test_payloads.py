@@ -9,9 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
+from lifecycle_adapters.anthropic_messages import AnthropicMessages
 from lifecycle_adapters.http_failures import classify
+from lifecycle_adapters.http_model import HttpModel
 from lifecycle_adapters.http_stream import Timeouts
 from lifecycle_adapters.openai_chat import OpenAIChat
+from lifecycle_adapters.openai_responses import OpenAIResponses
 
 from lifecycle.vocabulary.chunks import FinishKind
 from lifecycle.vocabulary.failures import Failure, FailureCode
@@ -22,12 +25,19 @@ pytestmark = pytest.mark.anyio
 
 FOLDER = Path(__file__).parents[3] / "shared" / "cases" / "payloads"
 RETRY_CAP_SECONDS = 60
+WIRES: dict[str, type[HttpModel]] = {
+    "openai-chat": OpenAIChat,
+    "anthropic-messages": AnthropicMessages,
+    "openai-responses": OpenAIResponses,
+    "http-error": OpenAIChat,
+}
 FINISHES = {
     FinishKind.STOP: "stop",
     FinishKind.TOOL_CALLS: "tool_calls",
     FinishKind.MAX_TOKENS: "length",
     FinishKind.CONTENT_FILTER: "content_filter",
     FinishKind.REFUSAL: "refusal",
+    FinishKind.PAUSE: "pause",
     FinishKind.UNKNOWN: "unknown",
 }
 CLASSES = {
@@ -60,7 +70,7 @@ def cases(*apis: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("byte_by_byte", [False, True], ids=["as-recorded", "byte-by-byte"])
-@pytest.mark.parametrize("case", cases("openai-chat", "http-error"))
+@pytest.mark.parametrize("case", cases(*WIRES))
 async def test_a_recorded_response_is_understood(case: dict[str, Any], byte_by_byte: bool) -> None:
     body = (FOLDER / case["file"]).read_bytes()
     delivery = case["delivery"]
@@ -79,7 +89,7 @@ async def test_a_recorded_response_is_understood(case: dict[str, Any], byte_by_b
     with anyio.fail_after(20):
         async with serving(answer) as server:
             timeouts = Timeouts(read_seconds=0.5 if delivery["end"] == "hang" else 10)
-            heard = await ask(OpenAIChat(server.base_url, "m-test", "test-key-1", timeouts=timeouts))
+            heard = await ask(WIRES[case["api"]](server.base_url, "m-test", "test-key-1", timeouts=timeouts))
 
     expect = dict(case["expect"])
     if delivery["end"] == "abort":
