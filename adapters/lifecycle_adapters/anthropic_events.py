@@ -43,6 +43,9 @@ _FINISHES = {
     "pause_turn": FinishKind.PAUSE,
     "refusal": FinishKind.REFUSAL,
 }
+_PLAIN = (None, "end_turn", "tool_use")
+"""Reasons that our names for them say in full."""
+
 _USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
@@ -262,7 +265,7 @@ class MessagesDecoder(Decoder):
         ]
         ends = settled(calls)
         dropped = {call.at for call in calls} - {end.at for end in ends}
-        said = {} if kind in (FinishKind.STOP, FinishKind.TOOL_CALLS) else {"said": self._reason}
+        said = {} if self._reason in _PLAIN else {"said": self._reason}
         yield from self._ended(kind, ends, self._entries(dropped), {**said, **self._details})
 
     def _entries(self, dropped: set[int]) -> tuple[JsonValue, ...] | None:

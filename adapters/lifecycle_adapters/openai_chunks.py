@@ -14,7 +14,6 @@ from lifecycle.vocabulary.values import FrozenDict, JsonValue, mend
 
 from . import http_failures
 from .decoding import (
-    ANSWERED,
     Decoder,
     Draft,
     count_in,
@@ -42,6 +41,9 @@ _FINISHES = {
     "sensitive": FinishKind.CONTENT_FILTER,
     "refusal": FinishKind.REFUSAL,
 }
+_PLAIN = (None, "stop", "tool_calls")
+"""Reasons that our names for them say in full."""
+
 _BROKEN_OFF = frozenset({"insufficient_system_resource", "error"})
 """Finish reasons that mean a failure of the server in the middle of the answer."""
 
@@ -149,7 +151,7 @@ class ChatDecoder(Decoder):
             # Without a reason nobody has said that the model was done, and no arguments are none yet.
             if self._reason is not None or call.arguments.strip()
         ]
-        yield from self._ended(kind, calls, self._replay(), {"said": self._reason} if kind not in ANSWERED else {})
+        yield from self._ended(kind, calls, self._replay(), {} if self._reason in _PLAIN else {"said": self._reason})
 
     def _replay(self) -> tuple[JsonValue, ...] | None:
         """For each block, what its reasoning must come back as. Nothing where there is none."""

@@ -32,7 +32,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from . import check, diagrams, diff, explore, fuzz, replay, run, sessions  # within reach of the handler of Ctrl-C
+    from . import (
+        check,
+        decode,
+        diagrams,
+        diff,
+        explore,
+        fuzz,
+        replay,
+        run,
+        sessions,
+    )  # within reach of the handler of Ctrl-C
 
     parser = argparse.ArgumentParser(
         prog="lifecycle",
@@ -43,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lifecycle {version('turn-lifecycle')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, sessions, replay, check, diagrams, diff, explore, fuzz):
+    for command in (run, sessions, replay, check, diagrams, diff, explore, fuzz, decode):
         command.declare(commands)
     return parser
 
