@@ -29,12 +29,15 @@ _INSTALL_ALL = f"pip install 'turn-lifecycle[local]' && pip install --no-deps {W
 
 
 @asynccontextmanager
-async def local(*, model: str | None = None, context_window: int = 4096) -> AsyncGenerator[OpenAIChat]:
+async def local(
+    *, model: str | None = None, context_window: int = 4096, record: Path | None = None
+) -> AsyncGenerator[OpenAIChat]:
     """The local model behind real HTTP on the loopback interface, for as long as the block lasts. Starts in about 1 s.
 
     Args:
         model: A GGUF file to serve instead of the packaged weights.
         context_window: How many tokens fit.
+        record: A folder that gets each response as a file.
 
     Raises:
         ModelError: if the server or the weights are missing; the message says what to install.
@@ -45,7 +48,9 @@ async def local(*, model: str | None = None, context_window: int = 4096) -> Asyn
     server = await anyio.to_thread.run_sync(_serve, weights, context_window)
     name = LOCAL_MODEL if model is None else weights.stem
     base_url = f"{server.listening_address}/v1"
-    async with OpenAIChat(base_url, name, provider="local", env=None, context_window=context_window) as adapter:
+    async with OpenAIChat(
+        base_url, name, provider="local", env=None, context_window=context_window, record=record
+    ) as adapter:
         try:
             yield adapter
         finally:
