@@ -33,18 +33,19 @@ def event(data: dict[str, Any], name: str = "") -> bytes:
 
 def chat() -> list[bytes]:
     def said(delta: dict[str, Any], reason: str | None = None) -> bytes:
-        return event({"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+        return event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     events = [said({"role": "assistant", "content": None}), b": a comment\n\n"]
     events += [said({"reasoning_content": piece}) for piece in pieces(REASONING)]
     events += [said({"content": piece}) for piece in pieces(TEXT)]
     for at, (name, arguments) in enumerate(CALLS.items()):
-        head = {"index": at, "id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": ""}}
-        events.append(said({"tool_calls": [head]}))
+        begun = {"index": at, "id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": ""}}
+        events.append(said({"tool_calls": [begun]}))
         events += [
             said({"tool_calls": [{"index": at, "function": {"arguments": piece}}]}) for piece in pieces(arguments)
         ]
-    usage = event({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7}})
+    usage = event({**head, "choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}})
     return [*events, said({}, "tool_calls"), usage, b"data: [DONE]\n\n"]
 
 

@@ -193,10 +193,10 @@ def test_no_value_in_the_wrong_place_brings_the_decoder_down(wire: str, data: st
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
     if not isinstance(value, (dict, list)):
         return
-    holder = cast("dict[Any, Any] | list[Any]", value)
-    for key in [*holder] if isinstance(holder, dict) else range(len(holder)):
-        yield value, key
-        yield from places(value[key])
+    holder: Any = value  # pyright: ignore[reportUnknownVariableType]
+    for key in [*holder] if isinstance(value, dict) else range(len(holder)):
+        yield holder, key
+        yield from places(holder[key])
 
 
 @pytest.mark.anyio
