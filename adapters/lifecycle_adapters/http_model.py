@@ -30,6 +30,7 @@ from lifecycle.vocabulary.values import EMPTY, FrozenDict, freeze_object
 from .decoding import Decoder
 from .http_failures import Site
 from .http_stream import Connections, Exchange, Outgoing, Timeouts, exchange
+from .probing import Probe, probe
 from .recording import RECORDED_HOST, Recorder, Replayed, chunks_of, response_of, stream_of
 from .secret import Secret
 from .sse import MAX_EVENT_BYTES, EventDecoder, ServerEvent
@@ -227,6 +228,10 @@ class HttpModel:
         source = FrozenDict(provider=model.provider, model=model.model)
         message = AssistantMessage(content=made.blocks, source=source, replay=made.replay)
         return Decoded(chunks, model._sent_back(message))
+
+    async def probe(self) -> Probe:
+        """Whether the server speaks this wire, and what it serves. Costs no tokens."""
+        return await probe(self._base, self.path, self._headers, self._site(None))
 
     async def _open(self, request: Request, signal: CancelSignal) -> AsyncGenerator[Chunk, None]:
         """The answer. Failures are its last chunk; only a cancel is raised."""

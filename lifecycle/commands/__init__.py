@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         diff,
         explore,
         fuzz,
+        providers,
         replay,
         run,
         sessions,
@@ -53,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lifecycle {version('turn-lifecycle')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, sessions, replay, check, diagrams, diff, explore, fuzz, decode):
+    for command in (run, sessions, replay, check, diagrams, diff, explore, fuzz, decode, providers):
         command.declare(commands)
     return parser
 
