@@ -116,9 +116,7 @@ class MessagesDecoder(Decoder):
 
     def _whole(self, said: dict[str, Any]) -> Iterator[Chunk]:
         if text_in(said, "type") != "message" and not isinstance(said.get("content"), list):
-            self._failure = http_failures.protocol(
-                f"{self._site.name} answered with a document that is no message", retryable=False
-            )
+            self._failure = http_failures.no_answer(self._site)
             return
         self._count(dict_in(said, "usage"))
         for at, block in enumerate(dicts_in(said, "content")):

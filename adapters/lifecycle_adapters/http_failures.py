@@ -232,6 +232,10 @@ def protocol(message: str, *, status: int | None = None, retryable: bool) -> Fai
     return Failure(message=message, code=FailureCode.PROTOCOL.value, status=status, retryable=retryable)
 
 
+def no_answer(site: Site) -> Failure:
+    return protocol(f"{site.name} answered with a document that is no answer of this wire", retryable=False)
+
+
 def unfinished_call(site: Site) -> Failure:
     return protocol(f"{site.name} ended the answer before the arguments of a call; try again", retryable=True)
 

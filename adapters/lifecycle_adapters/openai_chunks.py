@@ -67,6 +67,9 @@ class ChatDecoder(Decoder):
         self.done = True
 
     def _whole(self, said: dict[str, Any]) -> Iterator[Chunk]:
+        if not isinstance(said.get("choices"), list):
+            self._failure = http_failures.no_answer(self._site)
+            return
         yield from self._take("", said)
         self.done = True
 

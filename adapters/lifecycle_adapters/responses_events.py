@@ -150,9 +150,7 @@ class ResponsesDecoder(Decoder):
 
     def _whole(self, said: dict[str, Any]) -> Iterator[Chunk]:
         if not isinstance(said.get("output"), list):
-            self._failure = http_failures.protocol(
-                f"{self._site.name} answered with a document that is no response", retryable=False
-            )
+            self._failure = http_failures.no_answer(self._site)
             return
         yield from self._over(said, "completed")
 
