@@ -148,7 +148,9 @@ class Decoder:
         """A whole answer, of a server that did not stream."""
         text = body.decode("utf-8", "replace")
         said = json_object(text)
-        if said is None:
+        if not text.strip():
+            self._failure = self._cut()
+        elif said is None:
             excerpt = self._site.quote(text)[:120]
             self._failure = http_failures.protocol(
                 f"{self._site.name} answered with something that is neither a stream nor a JSON object: {excerpt}",

@@ -5,6 +5,7 @@ One place for all wires. Each message is one sentence for people: what happened,
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import ssl
@@ -323,6 +324,8 @@ def _read(body: object) -> _Said:
         words = part.get("message", part.get("detail"))
         if isinstance(words, str):
             message = words
+        elif isinstance(words, (list, dict)):  # what FastAPI says is wrong, and where
+            message = json.dumps(words, ensure_ascii=False)
         if isinstance(part.get("request_id"), str):
             request_id = part["request_id"]
     named = [int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)]

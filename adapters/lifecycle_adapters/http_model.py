@@ -249,6 +249,9 @@ class HttpModel:
                             yield chunk
                     response.watch(decoder.moved)
                     decoder.moved = False
+                if response.mislabelled and not decoder.over:
+                    for chunk in decoder.document(response.mislabelled):
+                        yield chunk
                 if decoder.done:
                     await response.settle()
         except ModelError as error:

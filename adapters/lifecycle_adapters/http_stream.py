@@ -7,6 +7,7 @@ compression and refusals are dealt with here. Nothing here holds a cancel scope 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +32,11 @@ _PIECE_BYTES = 64 * 1024
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """How much one answer may hold in all. The longest of today's models fill a tenth of it."""
+
+
+_LIKE_EVENTS = re.compile(rb"^\xef?\xbb?\xbf?(?::|(?:data|event|id|retry|error)(?::|\r|\n|$))", re.MULTILINE)
+_SHORTEST_BODY = 6
+"""Less than this may be the beginning of anything."""
 
 
 class AnswerTooLargeError(ValueError):
@@ -120,6 +126,8 @@ class Exchange:
         self._reads = response.aiter_raw()  # not the decoding kind: that one would inflate a bomb in one go
         self._inflater = _Inflater(response.headers.get("content-encoding", ""))
         self._events = EventDecoder(sent.max_event_bytes)
+        self._before = bytearray()
+        self._heard = False
         self._moved = anyio.current_time()
         self._room = MAX_ANSWER_BYTES
         self._tape = None if sent.recorder is None else sent.recorder.begin(response.status_code, response.headers)
@@ -157,11 +165,27 @@ class Exchange:
             async for read in self._reads:
                 for piece in self._pieces(read):
                     events += self._events.feed(piece)
+                    if not self._heard and len(self._before) < self._sent.max_event_bytes:
+                        self._before += piece
+                self._note(events)
                 return events
         except (httpx.HTTPError, zlib.error, EventTooLargeError, AnswerTooLargeError) as error:
             raise ModelError(self._failure(error)) from None
         self.ended = True
-        return self._events.end()
+        events = self._events.end()
+        self._note(events)
+        return events
+
+    @property
+    def mislabelled(self) -> bytes:
+        """The body of a stream that ended without a single event, if it looks like something else; otherwise empty."""
+        body = b"" if self._heard else bytes(self._before)
+        return b"" if _LIKE_EVENTS.search(body) or len(body.strip()) < _SHORTEST_BODY else body
+
+    def _note(self, events: list[ServerEvent]) -> None:
+        if events and not self._heard:
+            self._heard = True
+            self._before.clear()
 
     async def document(self) -> bytes:
         """The whole body, of a server that does not stream.
@@ -360,10 +384,7 @@ async def _refuse(opened: Exchange, response: httpx.Response, site: Site) -> Non
         raise ModelError(http_failures.of_redirect(site, status, headers.get("location", "")))
     if status >= 400:
         raw = await opened.excerpt() if opened.decodable else b""
-        try:
-            body: object = json.loads(raw)
-        except (ValueError, RecursionError):
-            body = "" if opened.is_page else raw.decode("utf-8", "replace")
+        body = "" if opened.is_page else _said(raw)
         raise ModelError(http_failures.of_response(site, status, headers, body))
     if not opened.decodable:
         encoding = site.quote(headers["content-encoding"])
@@ -380,3 +401,19 @@ async def _refuse(opened: Exchange, response: httpx.Response, site: Site) -> Non
                 retryable=False,
             )
         )
+
+
+def _said(raw: bytes) -> object:
+    """What a refusal says: JSON, JSON in an event of a stream, or words."""
+    try:
+        events = EventDecoder(len(raw))
+        said = [*events.feed(raw), *events.end()]
+    except EventTooLargeError:
+        said = []
+    texts: list[bytes | str] = [raw, *(event.data for event in said)]
+    for text in texts:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+    return raw.decode("utf-8", "replace")

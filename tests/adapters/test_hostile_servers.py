@@ -68,11 +68,18 @@ def dripping(*before: bytes) -> Callable[[Visit], Awaitable[None]]:
         (raw(b""), "TRANSPORT", True),
         (reply("200 OK", b"[1, 2]"), "PROTOCOL", False),
         (reply("200 OK", {"surprise": True}), "PROTOCOL", False),
+        (reply("200 OK", b"upstream connect error", "text/plain"), "PROTOCOL", False),
+        (reply("200 OK", b"<title>Sign in</title>", "text/event-stream"), "PROTOCOL", False),
+        (reply("200 OK", {"error": {"message": "busy", "code": 503}}, "text/event-stream"), "SERVER", True),
+        (reply("200 OK", b": still thinking\n\n", "text/event-stream"), "TRANSPORT", True),
+        (reply("400 Bad Request", b'data: {"error":{"type":"overloaded_error"}}\n\n'), "OVERLOADED", True),
+        (reply("200 OK", b""), "TRANSPORT", True),
         (reply("502 Bad Gateway", b"<html>bad</html>", "text/html"), "SERVER", True),
     ],
     ids=[
         "silent", "slow head", "slow event", "slow document", "page", "long line", "bomb", "bomb of comments",
-        "redirect", "no HTTP", "nothing", "no object", "no answer", "gateway",
+        "redirect", "no HTTP", "nothing", "no object", "no answer", "words",
+        "page as stream", "document as stream", "comments alone", "refusal as stream", "no document", "gateway",
     ],
 )  # fmt: skip
 async def test_what_a_server_must_not_do_ends_in_its_class(
