@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -21,6 +21,7 @@ from lifecycle.errors import ModelError
 from lifecycle.vocabulary.failures import Failure
 
 from . import http_failures
+from .http_bodies import Body, Inflater
 from .http_failures import Site
 from .recording import Recorder
 from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
@@ -28,7 +29,6 @@ from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
 _EXCERPT_BYTES = 64 * 1024
 _EXCERPT_SECONDS = 5.0
 _TAIL_SECONDS = 0.25
-_PIECE_BYTES = 64 * 1024
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """How much one answer may hold in all. The longest of today's models fill a tenth of it."""
@@ -124,7 +124,7 @@ class Exchange:
         self._sent = sent
         self._response = response
         self._reads = response.aiter_raw()  # not the decoding kind: that one would inflate a bomb in one go
-        self._inflater = _Inflater(response.headers.get("content-encoding", ""))
+        self._inflater = Inflater(response.headers.get("content-encoding", ""))
         self._events = EventDecoder(sent.max_event_bytes)
         self._before = bytearray()
         self._heard = False
@@ -278,56 +278,6 @@ class Exchange:
         )
 
 
-class _Body(httpx.AsyncByteStream):
-    """A request body in pieces, so that the write limit is one for progress and not for the whole.
-
-    An iterator, not the generator that httpx would make of it: that one stays suspended when sending fails.
-    """
-
-    def __init__(self, body: bytes, whole: Callable[[], None]) -> None:
-        """`whole` is called once all is sent."""
-        self._body = memoryview(body)
-        self._at = 0
-        self._whole = whole
-
-    def __aiter__(self) -> _Body:
-        return self
-
-    async def __anext__(self) -> bytes:
-        piece = bytes(self._body[self._at : self._at + _PIECE_BYTES])
-        self._at += len(piece)
-        if not piece:
-            self._whole()
-            raise StopAsyncIteration
-        return piece
-
-
-class _Inflater:
-    """Undoes a compression that nobody asked for, in pieces of bounded size."""
-
-    def __init__(self, encoding: str) -> None:
-        self.encoding = encoding.strip().lower()
-        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if self.encoding in ("gzip", "x-gzip") else None
-
-    @property
-    def known(self) -> bool:
-        return self._inflate is not None or self.encoding in ("", "identity")
-
-    def pieces(self, read: bytes) -> Iterator[bytes]:
-        """Raises zlib.error."""
-        if self._inflate is None:
-            yield read
-            return
-        if self._inflate.eof:
-            return  # what follows would only pile up
-        piece = read
-        while read or len(piece) >= _PIECE_BYTES:  # a full piece: more may be waiting inside
-            piece = self._inflate.decompress(read, _PIECE_BYTES)
-            read = self._inflate.unconsumed_tail
-            if piece:
-                yield piece
-
-
 @asynccontextmanager
 async def exchange(connections: Connections, sent: Outgoing) -> AsyncGenerator[Exchange]:
     """Send the request; the block gets a response that can be an answer.
@@ -367,7 +317,7 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
             request = client.build_request(
                 "POST", sent.url, content=sent.body, headers=sent.headers, extensions={"timeout": phases}
             )
-            request.stream = _Body(sent.body, sent_whole)
+            request.stream = Body(sent.body, sent_whole)
             response = await client.send(request, stream=True, follow_redirects=False)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ModelError(http_failures.of_exception(sent.site, error, late)) from None

@@ -9,7 +9,8 @@ from email.utils import formatdate
 
 import httpx
 import pytest
-from lifecycle_adapters.http_failures import Site, classify, in_stream, of_exception, of_response, retry_after
+from lifecycle_adapters.failure_classes import classify
+from lifecycle_adapters.http_failures import Site, in_stream, of_exception, of_response, retry_after
 from lifecycle_adapters.secret import Secret
 
 from lifecycle.vocabulary.failures import FailureCode

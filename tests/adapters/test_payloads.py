@@ -11,7 +11,7 @@ import anyio
 import httpx
 import pytest
 from lifecycle_adapters.anthropic_messages import AnthropicMessages
-from lifecycle_adapters.http_failures import classify
+from lifecycle_adapters.failure_classes import classify
 from lifecycle_adapters.http_model import HttpModel
 from lifecycle_adapters.http_stream import Timeouts
 from lifecycle_adapters.openai_chat import OpenAIChat
