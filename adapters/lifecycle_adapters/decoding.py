@@ -201,9 +201,11 @@ class Decoder:
         replay: tuple[JsonValue, ...] | None = None,
         extra: Mapping[str, object] = EMPTY,
     ) -> Iterator[Chunk]:
-        """The end of an answer. An empty one is a failure; one that holds calls asks for them, whatever it says."""
+        """The end of an answer. An empty one is a failure; whether it asks for calls is told by those that it holds."""
         if calls and kind in ANSWERED:
             kind = FinishKind.TOOL_CALLS
+        elif kind is FinishKind.TOOL_CALLS and not calls:
+            kind = FinishKind.STOP
         kept = kept_json(extra)
         told = kept if isinstance(kept, FrozenDict) and kept else None
         if self._empty_is_failure and self._blocks.count == 0 and kind in ANSWERED:

@@ -226,6 +226,17 @@ async def test_an_answer_that_never_ends_does(monkeypatch: pytest.MonkeyPatch) -
     assert "larger than 100000 bytes" in told.failure.message
 
 
+@wires
+def test_an_answer_that_asks_for_calls_and_holds_none_has_stopped(wire: str) -> None:
+    events = [event for event in STREAMS[wire] if b"call_" not in event and b"partial_json" not in event]
+    events = [event for event in events if b"arguments" not in event and b"response.completed" not in event]
+    if wire == "openai-responses":
+        events.append(b'data: {"type":"response.completed","response":{"status":"completed"}}\n\n')
+    told = heard(wire, b"".join(events))
+
+    assert (told.text, told.calls, told.finish.kind) == (TEXT, [], FinishKind.STOP)
+
+
 def test_an_event_without_any_data_is_none() -> None:
     for wire in WIRES:
         model: Any = WIRES[wire]("http://h", "m", env=None)
