@@ -237,6 +237,21 @@ def test_an_answer_that_asks_for_calls_and_holds_none_has_stopped(wire: str) -> 
     assert (told.text, told.calls, told.finish.kind) == (TEXT, [], FinishKind.STOP)
 
 
+def test_a_call_that_is_named_on_every_fragment_costs_no_more_than_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = 0
+
+    def count(text: str) -> object:
+        nonlocal parsed
+        parsed += len(text)
+        return None
+
+    monkeypatch.setattr("lifecycle_adapters.openai_calls._parsed", count)
+    fragment = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "}"}}
+    event = f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [fragment]}}]})}\n\n".encode()
+    assert heard("openai-chat", event * 5000).finish.kind.failed
+    assert parsed < 100_000
+
+
 def test_an_event_without_any_data_is_none() -> None:
     for wire in WIRES:
         model: Any = WIRES[wire]("http://h", "m", env=None)
