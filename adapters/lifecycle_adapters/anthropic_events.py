@@ -27,6 +27,7 @@ from .decoding import (
     index_in,
     json_object,
     kept_json,
+    list_of,
     text_in,
 )
 from .http_failures import Site
@@ -57,6 +58,7 @@ class _Part:
     draft: Draft
     at: int | None = None
     json: list[str] = field(default_factory=lambda: [])
+    citations: list[Any] = field(default_factory=lambda: [])
     closed: bool = False
     strange: bool = False
     """Whether it got a delta that we do not know, so that nobody can say what it is as a whole."""
@@ -169,7 +171,7 @@ class MessagesDecoder(Decoder):
             case "signature_delta", _:
                 part.raw["signature"] = text_in(delta, "signature")
             case "citations_delta", _:
-                part.raw["citations"] = [*(part.raw.get("citations") or ()), delta.get("citation")]
+                part.citations.append(delta.get("citation"))
             case "input_json_delta", _:
                 piece = text_in(delta, "partial_json")
                 part.json.append(piece)
@@ -206,7 +208,8 @@ class MessagesDecoder(Decoder):
             case "tool_use":
                 return
             case "text":
-                kept = {**raw, "text": None} if raw.get("citations") else None
+                cited = [*list_of(raw.get("citations")), *part.citations]
+                kept = {**raw, "text": None, "citations": cited} if cited else None
             case "thinking":
                 kept = {**raw, "thinking": None} if text_in(raw, "signature") else None
             case "":

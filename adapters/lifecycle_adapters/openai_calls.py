@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-
 _MOST_PARSED = 256
 """How often the arguments of one call are looked at while they stream; a server that makes it more is hostile."""
 
