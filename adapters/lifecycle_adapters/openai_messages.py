@@ -20,11 +20,10 @@ from lifecycle.vocabulary.messages import (
 )
 from lifecycle.vocabulary.requests import Request, ToolSpec
 
+from .spelling import PREFILL, spelt
+
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put the model's reasoning, in a delta and in a message that is sent back."""
-
-PREFILL = "prefill"
-"""An option of ours: text that the answer is to begin with, sent as an assistant message at the end."""
 
 
 def encode(request: Request, *, provider: str, max_tokens_field: str = "max_tokens") -> bytes:
@@ -55,8 +54,7 @@ def encode(request: Request, *, provider: str, max_tokens_field: str = "max_toke
             body.pop(name, None)
         else:
             body[name] = value
-    spelt = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return spelt.encode("utf-8", "replace")
+    return spelt(body)
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -91,7 +89,7 @@ def _messages(
         if isinstance(message, SystemMessage):
             yield {"role": "system", "content": text_of(message)}
         else:
-            yield _answer(message, provider)
+            yield answer(message, provider)
     yield from _flush(pictures)
 
 
@@ -130,15 +128,16 @@ def _picture(image: ImageBlock) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _answer(message: AssistantMessage, provider: str) -> dict[str, Any]:
+def answer(message: AssistantMessage, provider: str) -> dict[str, Any]:
+    """How an answer is sent back."""
     said = text_of(message)
     calls = [block for block in message.content if isinstance(block, ToolCallBlock)]
-    spelt: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
+    made: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
     field = _reasoning_field(message, provider)
     if field is not None:
-        spelt[field] = "".join(block.text for block in message.content if isinstance(block, ReasoningBlock))
+        made[field] = "".join(block.text for block in message.content if isinstance(block, ReasoningBlock))
     if calls:
-        spelt["tool_calls"] = [
+        made["tool_calls"] = [
             {
                 "id": call.id,
                 "type": "function",
@@ -146,7 +145,7 @@ def _answer(message: AssistantMessage, provider: str) -> dict[str, Any]:
             }
             for call in calls
         ]
-    return spelt
+    return made
 
 
 def _reasoning_field(message: AssistantMessage, provider: str) -> str | None:

@@ -34,11 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from . import (  # within reach of the handler of Ctrl-C
         check,
+        decode,
         diagrams,
         diff,
         explore,
         fuzz,
         hooks,
+        providers,
         replay,
         run,
         sessions,
@@ -53,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lifecycle {version('turn-lifecycle')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, sessions, replay, check, diagrams, diff, explore, fuzz, hooks):
+    for command in (run, sessions, replay, check, diagrams, diff, explore, fuzz, hooks, decode, providers):
         command.declare(commands)
     return parser
 

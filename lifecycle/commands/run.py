@@ -53,6 +53,12 @@ def declare(commands: Any) -> None:
     provider.add_argument("--local", action="store_true", help="run a small model on this machine (the `local` extra)")
     provider.add_argument("--max-tokens", metavar="N", type=_positive, help="the token ceiling of each request")
     provider.add_argument("--effort", metavar="NAME", help="the reasoning effort, by the provider's name for it")
+    provider.add_argument(
+        "--record",
+        metavar="DIR",
+        type=Path,
+        help="keep each response in this folder, without keys, for lifecycle decode",
+    )
     parser.add_argument("--system", metavar="TEXT", help="the system prompt")
     parser.add_argument(
         "--workspace", metavar="PATH", type=Path, default=Path(), help="the folder that the tools may read (default: .)"
@@ -73,6 +79,8 @@ def perform(args: argparse.Namespace) -> int:
     prompt = _prompt(args.prompt)
     workspace = _workspace(args.workspace)
     _check_provider(args)
+    if args.record is not None:
+        _make(args.record)
     with own_output() as out:
         return anyio.run(partial(_run, args, prompt, workspace, out))
 
@@ -98,6 +106,13 @@ def _workspace(given: Path) -> Path:
     raise CallError(f"the workspace {given} {what}; name an existing folder with --workspace")
 
 
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise CallError(f"the folder {folder} for responses cannot be made ({wrong.strerror})") from wrong
+
+
 def _check_provider(args: argparse.Namespace) -> None:
     remote = {"--base-url": args.base_url, "--model": args.model, "--wire": args.wire}
     named = [option for option, value in remote.items() if value is not None and option != "--model"]
@@ -110,19 +125,20 @@ def _check_provider(args: argparse.Namespace) -> None:
 @asynccontextmanager
 async def _provider(args: argparse.Namespace, hooks: Hooks) -> AsyncGenerator[tuple[Model, str]]:
     """The model that the call asks for, and a line that says which it is."""
+    kept: dict[str, Any] = {} if args.record is None else {"record": args.record}
     if args.local:
         local: Any = plugin("lifecycle.providers", "local")
-        async with local(model=args.model) as model:
+        async with local(model=args.model, **kept) as model:
             yield model, f"{model.model} answers, on this machine."
     elif args.model:
         name = args.wire or _DEFAULT_WIRE
         wire: Any = plugin("lifecycle.wires", name)
         where: Mapping[str, str] = {"base_url": args.base_url} if args.base_url else {}
-        async with wire(model=args.model, **where) as model:
+        async with wire(model=args.model, **where, **kept) as model:
             yield model, f"{args.model} answers, over {name}."
     else:
         demo: Any = plugin("lifecycle.providers", "demo")
-        async with demo(hooks) as model:
+        async with demo(hooks, **kept) as model:
             yield (
                 model,
                 "No provider was named, so the embedded demo provider answers: it follows a script and is no model.",

@@ -9,7 +9,8 @@ from email.utils import formatdate
 
 import httpx
 import pytest
-from lifecycle_adapters.http_failures import Site, classify, in_stream, of_exception, of_response, retry_after
+from lifecycle_adapters.failure_classes import classify
+from lifecycle_adapters.http_failures import Site, in_stream, of_exception, of_response, retry_after
 from lifecycle_adapters.secret import Secret
 
 from lifecycle.vocabulary.failures import FailureCode
@@ -52,6 +53,76 @@ def test_a_refusal_is_classified_by_status_codes_and_words(status: int | None, b
     assert classify(status, body) is code
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "This model's maximum context length is 8192 tokens. However, you requested 9001 tokens.",
+        "prompt is too long: 210345 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 195000 + 8192 > 200000",
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        "Input tokens exceed the configured limit of 272000 tokens.",
+        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048576).",
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        "Please reduce the length of the messages or completion.",
+        "prompt token count of 128500 exceeds the limit of 128000",
+        "the request exceeds the available context size. try increasing the context size or enable context shift",
+        "The number of tokens to keep from the initial prompt is greater than the context length.",
+        "invalid params, context window exceeds limit (2013)",
+        "Your request exceeded model token limit: 262144 (requested: 300000)",
+        "prompt too long; exceeded max context length by 12 tokens",
+        "Input is too long for requested model.",
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+        "The input (9001 tokens) is longer than the model's context length (8192 tokens).",
+        "Range of input length should be [1, 129024]",
+        "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 `max_new_tokens`",
+        "too many tokens: the total number of tokens in the prompt cannot exceed 4081",
+        "Prompt contains 9001 tokens, which is too large for the model's context.",
+        "Requested token count exceeds the model's maximum context length of 8192 tokens.",
+    ],
+)
+def test_servers_have_many_words_for_a_conversation_that_is_too_long(words: str) -> None:
+    for status in (400, 422, 500, None):
+        assert classify(status, error(words)) is FailureCode.CONTEXT_OVERFLOW
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (429, error("Request too large for m on tokens per min (TPM): Limit 30000, Requested 40000.",
+                    code="rate_limit_exceeded", type="tokens"), FailureCode.RATE_LIMIT),
+        (413, error("Request too large for model on tokens per minute (TPM)", code="rate_limit_exceeded"),
+         FailureCode.RATE_LIMIT),
+        (429, error("This request would exceed your rate limit of 40,000 input tokens per minute"),
+         FailureCode.RATE_LIMIT),
+        (429, error("prompt is too long"), FailureCode.RATE_LIMIT),
+        (400, error("Your credit balance is too low to access the API.", type="invalid_request_error"),
+         FailureCode.QUOTA),
+        (429, error("You exceeded your current quota, please check your plan and billing details."), FailureCode.QUOTA),
+        (429, error("You exceeded your current quota. Please retry in 31.3s.", status="RESOURCE_EXHAUSTED"),
+         FailureCode.RATE_LIMIT),
+        (429, error("suspended", type="exceeded_current_quota_error"), FailureCode.QUOTA),
+        (403, error("billing", type="billing_error"), FailureCode.QUOTA),
+        (403, error("no", type="permission_error"), FailureCode.AUTH),
+        (400, error("max_tokens must be at most 8192, the maximum context length"), FailureCode.INVALID_REQUEST),
+        (400, error("'temperature' does not support 0.2 with this model."), FailureCode.INVALID_REQUEST),
+        (400, error("messages.3: `tool_use` ids were found without `tool_result` blocks"), FailureCode.INVALID_REQUEST),
+        (400, error("context: unknown field"), FailureCode.INVALID_REQUEST),
+        (400, error("tool context_window: description is too long"), FailureCode.INVALID_REQUEST),
+        (401, error("context length exceeded"), FailureCode.AUTH),
+        (None, error("busy", type="engine_overloaded_error"), FailureCode.OVERLOADED),
+        (None, error("x", code="model_not_found"), FailureCode.INVALID_REQUEST),
+    ],
+)  # fmt: skip
+def test_neither_a_limit_of_rate_nor_one_of_money_is_taken_for_another(
+    status: int | None, body: object, code: FailureCode
+) -> None:
+    assert classify(status, body) is code
+
+
+def test_a_server_may_say_that_the_same_request_is_not_to_be_sent_again() -> None:
+    assert of_response(SITE, 500, {"x-should-retry": "false"}, "").retryable is False
+
+
 def test_llama_cpp_says_that_the_context_is_too_small() -> None:
     body = {
         "error": {
@@ -79,6 +150,9 @@ def test_llama_cpp_says_that_the_context_is_too_small() -> None:
         ({"retry-after": "86400"}, 86400.0),
         ({"retry-after": "Sat, 14 Mar 2026 12:00:07 GMT", "date": "Sat, 14 Mar 2026 12:00:00 GMT"}, 7.0),
         ({"retry-after": "Sat, 14 Mar 2026 11:59:00 GMT", "date": "Sat, 14 Mar 2026 12:00:00 GMT"}, 0.0),
+        ({"retry-after": "Saturday, 14-Mar-26 12:00:07 GMT", "date": "Sat, 14 Mar 2026 12:00:00 GMT"}, 7.0),
+        ({"retry-after": "Sat Mar 14 12:00:07 2026", "date": "Sat, 14 Mar 2026 12:00:00 GMT"}, 7.0),
+        ({"retry-after": "99999999999"}, 99999999999.0),
         *(({"retry-after": odd}, None) for odd in ("soon", "-5", "1e3", "0x10", "NaN", "inf", "", "1.5", "99:99:99")),
         ({"retry-after-ms": "soon"}, None),
     ],

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 from lifecycle_adapters import local as local_model
 
-from lifecycle import Agent, AgentOptions, Session
+from lifecycle import Agent, AgentOptions, Session, tool
 from lifecycle.errors import ModelError
-from lifecycle.vocabulary.events import AssistantMessageEvent, TurnEnd
+from lifecycle.vocabulary.events import AssistantMessageEvent, ToolResultEvent, TurnEnd
+from lifecycle.vocabulary.failures import Errored
+from lifecycle.vocabulary.values import FrozenDict
+from tests.adapters.streams import WIRES
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +48,101 @@ async def test_a_turn_with_a_real_local_model_is_recorded_whole() -> None:
     assert 0 < answers[0].usage.output_tokens <= 24
     assert ends[0].reason.kind in ("completed", "max-tokens")
     assert live.count("agent/assistant-stream") > 2
+
+
+TOOLS_SHOWN = """\
+{%- if tools -%}
+<|im_start|>system
+You may call these functions, one JSON object a call, within <tool_call></tool_call>: {"name": ..., "arguments": ...}
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif -%}
+{%- for message in messages -%}
+{%- if message.role == 'tool' -%}
+<|im_start|>user
+<tool_response>{{ message.content }}</tool_response><|im_end|>
+{% else -%}
+<|im_start|>{{ message.role }}
+{% if message.content %}{{ message.content }}{% endif -%}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor -%}
+<|im_end|>
+{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{% endif -%}
+"""
+"""A template that shows the model its tools; that of the weights does not."""
+
+CALL = {"prefill": "<tool_call>\n", "tool_choice": "required", "stop": ["</tool_call>"]}
+CALLING: dict[str, dict[str, Any]] = {
+    "openai-chat": CALL,
+    "openai-responses": CALL,
+    "anthropic-messages": {**CALL, "tool_choice": {"type": "any"}, "stop": None, "stop_sequences": ["</tool_call>"]},
+}
+"""What makes so small a model call a tool: its answer begins with one, and ends after it."""
+
+
+@tool
+def weather(city: str) -> str:
+    """Tells the weather of a city."""
+    return f"sunny in {city}"
+
+
+@pytest.mark.local_model
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the turn above runs under both; this is about the server
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_real_server_runs_a_tool_call_a_cancel_and_an_overflow_over_every_wire(wire: str) -> None:
+    with anyio.fail_after(240):
+        async with local_model.served(context_window=512, chat_template=TOOLS_SHOWN) as (base_url, name):
+            async with WIRES[wire](base_url, name, env=None, max_tokens=48, temperature=0) as model:
+                for story in (calls_the_tool, stops_when_cancelled, overflows):
+                    async with Agent(model, tools=[weather]) as agent:
+                        await story(agent, wire)
+            assert (await WIRES[wire](base_url, env=None).probe()).speaks
+
+
+async def calls_the_tool(agent: Agent, wire: str) -> None:
+    @agent.hooks.on("agent/request")
+    async def call_first(payload: Any, next: Any) -> Any:
+        config = await next()
+        options = FrozenDict(CALLING[wire] if payload.step == 1 else {})
+        return config.model_copy(update={"options": options})
+
+    agent.followup("What is the weather in Paris?")
+    await agent.when_idle()
+
+    results = [event.data for event in agent.session.events if isinstance(event.data, ToolResultEvent)]
+    ends = [event.data for event in agent.session.events if isinstance(event.data, TurnEnd)]
+    assert results[0].error is None or results[0].error.code == "INVALID_ARGUMENTS"  # it was called, well or badly
+    assert ends[0].reason.kind in ("completed", "max-tokens")
+
+
+async def stops_when_cancelled(agent: Agent, wire: str) -> None:
+    @agent.hooks.on("agent/assistant-stream")
+    def cancel(payload: Any) -> None:
+        if payload.frame.type == "chunk":
+            agent.cancel()
+
+    agent.followup("Count to one hundred.")
+    await agent.when_idle()
+
+    ends = [event.data for event in agent.session.events if isinstance(event.data, TurnEnd)]
+    assert ends[0].reason.kind == "aborted"
+
+
+async def overflows(agent: Agent, wire: str) -> None:
+    agent.followup("word " * 2000)
+    await agent.when_idle()
+
+    end = agent.session.events[-1].data
+    assert isinstance(end, TurnEnd)
+    assert isinstance(end.reason, Errored)
+    assert (end.reason.error.code, end.reason.error.retryable) == ("CONTEXT_OVERFLOW", False)
 
 
 @pytest.mark.parametrize(

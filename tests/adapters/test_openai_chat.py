@@ -368,7 +368,7 @@ async def test_waiting_for_a_free_connection_has_a_limit() -> None:
 
 
 async def test_a_finished_answer_does_not_wait_for_a_mark_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lifecycle_adapters.openai_chat._AFTER_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("lifecycle_adapters.http_model.AFTER_ANSWER_SECONDS", 0.05)
     answer, closed = holding(delta("Hi", finish="stop"))
     with anyio.fail_after(20):
         async with serving(answer) as server:

@@ -1,0 +1,218 @@
+"""The tools of a real MCP server, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("mcp")
+
+from lifecycle_adapters.mcp import McpProgress, McpServer, McpServerError, Restarts, tools_of
+from mcp import StdioServerParameters
+
+from lifecycle import Agent, tool
+from lifecycle.testing import Reply, ScriptedModel
+from lifecycle.vocabulary.messages import TextBlock, ToolResultBlock
+
+pytestmark = pytest.mark.anyio
+SERVER = Path(__file__).with_name("mcp_server.py")
+
+
+def stdio(folder: Path) -> StdioServerParameters:
+    return StdioServerParameters(command=sys.executable, args=[str(SERVER), str(folder)])
+
+
+def notes(folder: Path) -> list[str]:
+    return (folder / "notes").read_text().splitlines()
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(note.split()[1]) for note in notes(folder) if note.startswith("started")]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():  # noqa: ASYNC110  # it becomes true in another process
+        await anyio.sleep(0.01)
+
+
+class Results:
+    """What came of the calls of one turn: text, and the code of the error if there was one."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.told: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
+        for event in agent.session.events:
+            result: Any = event.data
+            if event.type == "tool/result":
+                block: ToolResultBlock = result.message.content[0]
+                self.told[block.tool_call_id] = "".join(p.text for p in block.content if isinstance(p, TextBlock))
+                if result.error is not None:
+                    self.errors[block.tool_call_id] = result.error.code
+
+
+async def turn(*calls: tuple[str, dict[str, Any]], tools: Any) -> Results:
+    """One turn in which the model asks for these calls, one a step, and is answered."""
+    replies = [Reply(calls=[call]) for call in calls]
+    async with Agent(ScriptedModel(*replies, Reply(text="done")), tools=tools) as agent:
+        agent.followup("go")
+        await agent.when_idle()
+        assert [event.type for event in agent.session.events][-1] == "turn/end"
+        return Results(agent)
+
+
+@asynccontextmanager
+async def over_http(folder: Path) -> AsyncGenerator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(SERVER), str(folder), "http", str(port)]
+    async with await anyio.open_process(command, stdout=None, stderr=None) as process:
+        try:
+            while True:
+                try:
+                    async with await anyio.connect_tcp("127.0.0.1", port):
+                        break
+                except OSError:
+                    await anyio.sleep(0.02)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
+
+
+async def test_tools_come_with_their_schemas_and_run_over_stdio_and_over_http(tmp_path: Path) -> None:
+    with anyio.fail_after(40):
+        async with over_http(tmp_path) as url:
+            for target in (stdio(tmp_path), url):
+                async with McpServer("s", target) as server:
+                    tools = {one.name: one for one in tools_of(server)}
+                    assert tools["add"].spec.description == "Adds two numbers."
+                    assert tools["add"].spec.input_schema["required"] == ("a", "b")
+                    assert (tools["add"].parallel, tools["write"].parallel) == (True, False)
+                    results = await turn(
+                        ("add", {"a": 1, "b": 2}),
+                        ("add", {"a": "x", "b": 2}),
+                        ("fail", {}),
+                        tools=[*tools.values()],
+                    )
+                    assert next(iter(results.told.values())) == "3"
+                    assert [*results.errors.values()] == ["INVALID_ARGUMENTS", "TOOL_FAILED"]
+                    assert "'x' is not of type 'integer'" in [*results.told.values()][1]
+                    assert "Error executing tool fail" in [*results.told.values()][2]
+
+
+async def test_a_server_that_dies_in_a_call_is_an_error_result_and_is_there_for_the_next(tmp_path: Path) -> None:
+    with anyio.fail_after(40):
+        async with McpServer("files", stdio(tmp_path)) as server:
+            results = await turn(("die", {}), ("write", {"text": "x"}), tools=tools_of(server))
+
+    told = [*results.told.values()]
+    assert "the MCP server files ended while die ran, which may have had effects" in told[0]
+    assert told[1] == "wrote x"
+    assert [*results.errors.values()] == ["MCP_SERVER_ENDED"]
+    assert notes(tmp_path).count("die") == 1  # a call that may have had effects is not made again
+    assert len(pids(tmp_path)) == 2
+
+
+async def test_a_call_that_only_reads_is_made_again_when_the_server_dies(tmp_path: Path) -> None:
+    with anyio.fail_after(40):
+        async with McpServer("files", stdio(tmp_path)) as server:
+            results = await turn(("die_once", {}), tools=tools_of(server))
+
+    assert ([*results.told.values()], results.errors) == (["survived"], {})
+
+
+async def test_a_server_that_died_while_nobody_called_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lifecycle_adapters.mcp._PROBE_AFTER_SECONDS", 0.0)
+    with anyio.fail_after(40):
+        async with McpServer("files", stdio(tmp_path)) as server:
+            os.kill(pids(tmp_path)[0], signal.SIGKILL)
+            results = await turn(("write", {"text": "x"}), tools=tools_of(server))
+
+    assert ([*results.told.values()], results.errors) == (["wrote x"], {})
+
+
+async def test_a_server_that_dies_again_and_again_is_left_alone(tmp_path: Path) -> None:
+    with anyio.fail_after(40):
+        async with McpServer("files", stdio(tmp_path), restarts=Restarts(most=1)) as server:
+            results = await turn(("die", {}), ("die", {}), ("die", {}), tools=tools_of(server))
+
+    assert len(pids(tmp_path)) == 2
+    assert "was started again 1 times within 60 seconds and is left alone" in [*results.told.values()][-1]
+
+
+async def test_a_server_that_hangs_costs_its_time_and_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lifecycle_adapters.mcp._PROBE_SECONDS", 0.2)
+    with anyio.fail_after(40):
+        async with McpServer("files", stdio(tmp_path), call_seconds=0.5) as server:
+            results = await turn(("hang", {}), ("write", {"text": "x"}), tools=tools_of(server))
+
+    told = [*results.told.values()]
+    assert "did not answer hang within 0.5 seconds" in told[0]
+    assert told[1] == "wrote x"
+    assert [*results.errors.values()] == ["TIMEOUT"]
+
+
+async def test_progress_is_passed_on_and_a_cancel_reaches_the_server(tmp_path: Path) -> None:
+    heard: list[McpProgress] = []
+    with anyio.fail_after(40):
+        async with McpServer("files", stdio(tmp_path), on_progress=heard.append) as server:
+            model = ScriptedModel(Reply(calls=[("patient", {})]), Reply(text="after"))
+            async with Agent(model, tools=tools_of(server)) as agent:
+                agent.followup("go")
+                await until(lambda: bool(heard))
+                agent.cancel()
+                await agent.when_idle()
+                assert [*Results(agent).errors.values()] == ["ABORTED"]
+            await until(lambda: "cancelled" in notes(tmp_path))
+            results = await turn(("write", {"text": "after"}), tools=tools_of(server))
+
+    assert (heard[0].server, heard[0].progress, heard[0].total, heard[0].message) == ("files", 1.0, 4.0, "on my way")
+    assert [*results.told.values()] == ["wrote after"]
+    assert len(pids(tmp_path)) == 1
+
+
+async def test_names_that_collide_are_prefixed_on_both_sides(tmp_path: Path) -> None:
+    @tool
+    def fail() -> str:
+        """Ours."""
+        return ""
+
+    with anyio.fail_after(40):
+        async with McpServer("one", stdio(tmp_path)) as one, McpServer("two", stdio(tmp_path)) as two:
+            alone = {made.name for made in tools_of(one, beside=[fail])}
+            both = {made.name for made in tools_of(one, two)}
+
+    assert {"add", "write", "one_fail"} <= alone
+    assert "fail" not in alone
+    assert {"one_add", "two_add", "one_fail", "two_fail"} <= both
+    assert len(both) == 2 * len(alone)
+
+
+@pytest.mark.parametrize("command", ["no-such-command-here", sys.executable])
+async def test_a_server_that_does_not_start_is_named(command: str) -> None:
+    target = StdioServerParameters(command=command, args=["-c", "raise SystemExit(1)"])
+    with anyio.fail_after(40), pytest.raises(McpServerError, match="the MCP server files cannot be started"):
+        async with McpServer("files", target):
+            pass
+
+
+async def test_a_tool_outlives_its_server_as_an_error(tmp_path: Path) -> None:
+    with anyio.fail_after(40):
+        async with McpServer("files", stdio(tmp_path)) as server:
+            tools = tools_of(server)
+        results = await turn(("add", {"a": 1, "b": 2}), tools=tools)
+
+    assert "the MCP server files is not running" in next(iter(results.told.values()))
