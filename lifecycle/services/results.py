@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 from lifecycle.errors import NotJsonError
 from lifecycle.vocabulary.events import ToolFault
 from lifecycle.vocabulary.messages import Content, ImageBlock, TextBlock, text
-from lifecycle.vocabulary.values import FrozenDict, JsonValue, freeze, mend
+from lifecycle.vocabulary.values import FrozenDict, JsonValue, Value, freeze, mend
 
 from .callables import close
 from .points import ToolOutcome
@@ -86,6 +86,8 @@ def plain(value: object) -> object:
         return {plain(key) if isinstance(key, str) else key: plain(item) for key, item in items}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in cast("list[object]", value)]
+    if isinstance(value, Value):
+        return plain(json.loads(value.model_dump_json()))
     if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="json"))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -13,7 +13,9 @@ from typing import Literal, TypeAlias
 from lifecycle.errors import DuplicateMessageError, SessionError
 from lifecycle.vocabulary.events import InboxSpliced, InboxTarget
 from lifecycle.vocabulary.messages import UserMessage
+from lifecycle.vocabulary.values import trusted
 
+_spliced = trusted(InboxSpliced)
 Messages: TypeAlias = tuple[UserMessage, ...]
 _TARGETS: tuple[InboxTarget, ...] = ("next-step", "next-turn")
 """In the order in which they are claimed and cleared."""
@@ -70,7 +72,7 @@ class Inbox:
         inserted = tuple(insert)
         if gone or inserted:
             self._append(
-                InboxSpliced(
+                _spliced(
                     target=target, start=first, removed_count=len(gone) or None, inserted=inserted, outcome=outcome
                 )
             )
@@ -78,7 +80,7 @@ class Inbox:
 
     def insert(self, target: InboxTarget, message: UserMessage) -> None:
         """Put `message` at the end of a list. Raises DuplicateMessageError if its id is pending."""
-        self._append(InboxSpliced(target=target, start=len(self._lists[target]), inserted=(message,)))
+        self._append(_spliced(target=target, start=len(self._lists[target]), inserted=(message,)))
 
     def claim(self, first: bool) -> Messages:
         """Take what the next step gets: all of next-step and, if it is the `first` claim of a turn, one prompt.

@@ -17,7 +17,9 @@ from .chunks import (
     UsageReport,
 )
 from .messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
-from .values import JsonValue
+from .values import JsonValue, trusted
+
+_text, _reasoning, _tool_call = trusted(TextBlock), trusted(ReasoningBlock), trusted(ToolCallBlock)
 
 _CALLLESS = frozenset({FinishKind.MAX_TOKENS, FinishKind.CONTENT_FILTER, FinishKind.REFUSAL})
 """The finishes after which no call runs: the turn does not go on for its results (STR-08)."""
@@ -39,11 +41,11 @@ class _Draft:
         joined = "".join(self.parts)
         match self.kind:
             case "text":
-                return TextBlock(text=joined)
+                return _text(text=joined)
             case "reasoning":
-                return ReasoningBlock(text=joined)
+                return _reasoning(text=joined)
             case "tool-call" if self.name is not None:
-                return ToolCallBlock(id=self.id or f"call-{index}", name=self.name, arguments=joined)
+                return _tool_call(id=self.id or f"call-{index}", name=self.name, arguments=joined)
             case _:
                 return None
 

@@ -7,6 +7,7 @@ so that a recorded stream gives back exactly what came (SET-05). `at` is the ind
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
@@ -137,9 +138,10 @@ def mended(chunk: Chunk) -> Chunk:
 
 def _mended(block: Block) -> Block:
     """`block` with every field of text mended; the very block if none needs it."""
-    fields = {name: value for name, value in block if isinstance(value, str) and not value.isascii()}
-    told = {name: mend(value) for name, value in fields.items()}
-    return block if told == fields else block.model_copy(update=told)
+    said = {one.name: getattr(block, one.name) for one in fields(block)}
+    texts = {name: value for name, value in said.items() if isinstance(value, str) and not value.isascii()}
+    told = {name: mend(value) for name, value in texts.items()}
+    return block if told == texts else block.model_copy(update=told)
 
 
 def chunk_to_json(chunk: Chunk) -> dict[str, Any]:

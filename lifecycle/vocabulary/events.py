@@ -49,8 +49,7 @@ class EventData(Value, frozen=True):
     rules: ClassVar[Rules] = FREE
     """What it says of other records (LOG-07)."""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+    def __init_subclass__(cls) -> None:
         if "type" not in cls.__dict__:
             return
         known = _kinds.setdefault(cls.type, cls)
@@ -60,7 +59,7 @@ class EventData(Value, frozen=True):
 
     def encode(self) -> str:
         """The data as JSON text."""
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True).decode()
+        return self.model_dump_json(exclude_none=True)
 
     @classmethod
     def decode(cls, data: object) -> Self:

@@ -22,11 +22,13 @@ from lifecycle.vocabulary.events import (
 from lifecycle.vocabulary.failures import FailureCode
 from lifecycle.vocabulary.messages import SystemMessage, UserMessage, text
 from lifecycle.vocabulary.requests import CallConfig, Header, ModelSelection, Request
-from lifecycle.vocabulary.values import EMPTY, FrozenDict, freeze_object
+from lifecycle.vocabulary.values import EMPTY, FrozenDict, freeze_object, trusted
 
 from ..reconciliation import reconcile
 from ..runs import AgentRun, StepRun
 from .proposal import STEP
+
+_said, _headed, _contextual = trusted(UserMessageEvent), trusted(RequestHeader), trusted(RequestContext)
 
 
 @STEP("resolve")
@@ -175,7 +177,7 @@ def admit_users(step: StepRun) -> None:
     """Admit the entered messages in the order of the decision, once per step (ADM-07, ADM-10), then the snapshot."""
     assert isinstance(step.decision, Enter)
     for message in step.decision.messages:
-        step.agent.session.append(UserMessageEvent(message=message), surface="append")
+        step.agent.session.append(_said(message=message), surface="append")
 
 
 @STEP("user/message:snapshot")
@@ -193,7 +195,7 @@ def admit_snapshot(step: StepRun) -> None:
         return
     source = FrozenDict(kind=RUNTIME_CONTEXT, sections=sections)
     message = UserMessage(id=f"c{session.next_seq}", content=content, source=source)
-    session.append(UserMessageEvent(message=message), surface="append")
+    session.append(_said(message=message), surface="append")
 
 
 @STEP("request/header")
@@ -208,11 +210,11 @@ def admit_header(step: StepRun) -> None:
         if not agent.requested:
             reason = "initial" if logged is None else "resume"
         header = Header(config=said[0], tools=said[1], defaults=said[2])
-        session.append(RequestHeader(header=header, reason=reason))
+        session.append(_headed(header=header, reason=reason))
     capacity = config.provider or "", config.model or "", None if prepared is None else prepared.context_window
     known = session.context
     if known is None or (known.provider, known.model, known.context_window) != capacity:
-        session.append(RequestContext(provider=capacity[0], model=capacity[1], context_window=capacity[2]))
+        session.append(_contextual(provider=capacity[0], model=capacity[1], context_window=capacity[2]))
     agent.requested = True
 
 

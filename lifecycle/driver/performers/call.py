@@ -22,7 +22,7 @@ from lifecycle.services.results import error_outcome, outcome_of
 from lifecycle.services.tools import ToolContext
 from lifecycle.vocabulary.failures import render_chain
 from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage
-from lifecycle.vocabulary.values import FrozenDict, freeze_object
+from lifecycle.vocabulary.values import freeze_object, sealed, trusted
 
 from ..program import Performers
 from ..runs import ToolCallRun
@@ -31,14 +31,16 @@ from .hooked import hooked
 CALL: Performers[ToolCallRun] = Performers(ToolCall)
 CALL.otherwise(hooked)
 
+_block, _message = trusted(ToolResultBlock), trusted(UserMessage)
+
 
 def result_message(call: ToolCallRun) -> UserMessage:
     """The message that the model sees; it answers the model's own call id, whatever hooks did (TLS-09)."""
     outcome, id = call.outcome, call.block.id
     assert outcome is not None
-    block = ToolResultBlock(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
+    block = _block(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
     seq = call.record.seq if call.record is not None else 0
-    return UserMessage(id=f"r{seq}", content=(block,), source=FrozenDict(kind="tool", callId=id))
+    return _message(id=f"r{seq}", content=(block,), source=sealed({"kind": "tool", "callId": id}))
 
 
 def _payload(call: ToolCallRun) -> CallPayload:

@@ -11,6 +11,7 @@ from lifecycle.vocabulary.events import StepEnd, StepStart
 from lifecycle.vocabulary.failures import BLOCKED
 from lifecycle.vocabulary.messages import UserMessage
 from lifecycle.vocabulary.requests import ModelSelection
+from lifecycle.vocabulary.values import trusted
 
 from ..program import Performers
 from ..runs import StepRun
@@ -18,6 +19,8 @@ from .hooked import hooked, serial
 
 STEP: Performers[StepRun] = Performers(Step)
 STEP.otherwise(hooked)
+
+_started, _ended = trusted(StepStart), trusted(StepEnd)
 
 RUN_ON_AFTER_EMPTY = False
 """Whether a turn whose first batch was emptied is followed by the next one at once, or the queue is parked."""
@@ -93,7 +96,7 @@ def spend_no_step(step: StepRun) -> None:
 
 @STEP("step/start")
 def start(step: StepRun) -> None:
-    step.agent.session.append(StepStart(turn=step.turn.number, step=step.number), proven=True)
+    step.agent.session.append(_started(turn=step.turn.number, step=step.number), proven=True)
     step.opened = True
     step.turn.steps = step.number
 
@@ -111,6 +114,6 @@ def end(step: StepRun) -> None:
     if step.opened and not step.closed:
         step.closed = True
         try:
-            step.agent.session.append(StepEnd(turn=step.turn.number, step=step.number), proven=True)
+            step.agent.session.append(_ended(turn=step.turn.number, step=step.number), proven=True)
         finally:
             step.published = None

@@ -21,13 +21,15 @@ from lifecycle.vocabulary.events import AssistantAttempt, AssistantMessageEvent,
 from lifecycle.vocabulary.failures import MAX_TOKENS, Failure, FailureCode
 from lifecycle.vocabulary.messages import AssistantMessage, Block, ToolCallBlock
 from lifecycle.vocabulary.requests import Request
-from lifecycle.vocabulary.values import FrozenDict, JsonValue
+from lifecycle.vocabulary.values import JsonValue, sealed, trusted
 
 from ..runs import Attempt, StepRun
 from .proposal import STEP
 from .tooling import Pool
 
 STREAM = "agent/assistant-stream"
+
+_message, _settled, _attempted = trusted(AssistantMessage), trusted(AssistantMessageEvent), trusted(AssistantAttempt)
 
 
 @STEP("llm/stream", inner=[f"{STREAM}:start", f"{STREAM}:chunk"])
@@ -204,7 +206,7 @@ def settle_attempt(step: StepRun) -> None:
         return
     attempt.settling = True
     attempt.settlement = step.agent.session.append(
-        AssistantAttempt(turn=step.turn.number, step=step.number, stream=attempt.recorder.stream()),
+        _attempted(turn=step.turn.number, step=step.number, stream=attempt.recorder.stream()),
         proven=True,  # chunks are mended and frozen when they are accepted
     )
 
@@ -214,14 +216,14 @@ def _append_message(
 ) -> Event:
     session, attempt, request = step.agent.session, _attempt(step), step.request
     assert request is not None
-    message = AssistantMessage(
+    message = _message(
         id=f"a{session.next_seq}",
         content=blocks,
-        source=FrozenDict(kind="model", provider=request.config.provider, model=request.config.model),
+        source=sealed({"kind": "model", "provider": request.config.provider, "model": request.config.model}),
         replay=replay,
     )
     return session.append(
-        AssistantMessageEvent(
+        _settled(
             turn=step.turn.number,
             step=step.number,
             message=message,

@@ -12,7 +12,7 @@ from lifecycle.errors import DuplicateMessageError
 from lifecycle.services.tools import parse_arguments
 from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
-from lifecycle.vocabulary.values import FrozenDict
+from lifecycle.vocabulary.values import FrozenDict, trusted
 
 from ..program import LANES
 from ..runs import StepRun, ToolCallRun
@@ -23,6 +23,8 @@ from .proposal import STEP
 log = logging.getLogger("lifecycle")
 
 START, BODY, COMMIT = range(len(LANES))
+
+_called, _resulted = trusted(ToolCallEvent), trusted(ToolResultEvent)
 
 Wait = Coroutine[None, None, str]
 
@@ -113,7 +115,7 @@ class Pool:
         call = ToolCallRun(step, block, self._arguments(block), tool, agent.call_program.table.initial, step.signal)
         call.drive = Drive(agent.call_program, call)
         call.record = agent.session.append(
-            ToolCallEvent(
+            _called(
                 turn=step.turn.number, step=step.number, call_id=block.id, name=block.name, arguments=block.arguments
             ),
             proven=True,  # a block of the answer, which is in the log
@@ -167,7 +169,7 @@ class Pool:
         session = step.agent.session
         message = call.result or result_message(call)
         session.append(
-            ToolResultEvent(
+            _resulted(
                 turn=step.turn.number, step=step.number, message=message, error=outcome.error, value=outcome.value
             ),
             surface="append",
