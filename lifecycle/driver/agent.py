@@ -131,14 +131,18 @@ class Agent:
     def _listen(self) -> None:
         run = self._run
 
+        hooks, feeds = run.hooks, run.feeds
+        chains = hooks.chains
+
         def veto(event: Event) -> None:
-            if run.hooks.listeners("session/append"):
-                run.hooks.veto("session/append", EventPayload(self, event))
+            if chains["session/append"]:
+                hooks.veto("session/append", EventPayload(self, event))
 
         def observe(event: Event) -> None:
-            if run.hooks.listeners("session/event"):
-                run.hooks.emit("session/event", EventPayload(self, event))
-            run.feeds.durable(event)
+            if chains["session/event"]:
+                hooks.emit("session/event", EventPayload(self, event))
+            if feeds.open:
+                feeds.durable(event)
 
         if self._monitored:  # before all others, so that it knows what they refuse
             self._monitor = Monitor(run.session, run.options.lifecycle)
@@ -304,7 +308,7 @@ class Agent:
         """
         run = self._run
         self._need_life()
-        taking_part = bool(run.hooks.listeners("session/flush"))
+        taking_part = bool(run.hooks.chains["session/flush"])
         if taking_part:
             await run.hooks.parallel("session/flush", Payload(self))
         await run.session.flush()

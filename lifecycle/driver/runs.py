@@ -23,7 +23,7 @@ from lifecycle.services.model import BoundCall, Models
 from lifecycle.services.points import AgentHandle, Enter, PromptText, Reject, ToolOutcome
 from lifecycle.services.prompt import Prompt
 from lifecycle.services.signal import CancelSignal
-from lifecycle.services.tools import StepTools, Tool, ToolRegistry
+from lifecycle.services.tools import StepTools, Tool, ToolContext, ToolRegistry
 from lifecycle.session.log import Session
 from lifecycle.vocabulary.assembly import Assembler
 from lifecycle.vocabulary.events import Event, InboxTarget
@@ -130,11 +130,13 @@ class AgentRun:
 
         The feeds first: what a hook then does to the agent comes later in them than what it was told.
         """
-        if self.hooks.listeners(point) or self.feeds.open:
+        heard, feeds = self.hooks.chains[point], self.feeds
+        if heard or feeds.open:
             made = payload(self.handle, *values)
-            if self.feeds.open:
-                self.feeds.live(point, made)
-            self.hooks.emit(point, made)
+            if feeds.open:
+                feeds.live(point, made)
+            if heard:
+                self.hooks.emit(point, made)
 
 
 @dataclass(slots=True, eq=False)
@@ -254,6 +256,8 @@ class ToolCallRun:
     """The arguments as the body takes them, once they were checked."""
     invoked: bool = False
     """The body was called."""
+    context: ToolContext | None = None
+    """What the body was handed, where it runs with nothing around it."""
     outcome: ToolOutcome | None = None
     result: UserMessage | None = None
     drive: Drive | None = None

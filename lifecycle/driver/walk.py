@@ -9,20 +9,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterable
-from types import CoroutineType
-from typing import Any, TypeAlias, cast
+from types import CoroutineType, GeneratorType
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import anyio
+import anyio.lowlevel
 
 from lifecycle.definition.machine import ABORT, FAULT
 from lifecycle.definition.table import Table
 from lifecycle.errors import DefinitionError, IllegalTransitionError
+from lifecycle.services.signal import CancelSignal
 
 from .program import Action, Program
 
 log = logging.getLogger("lifecycle")
 
-Flow: TypeAlias = "Generator[Coroutine[Any, Any, str | None] | None, str | None, str]"
+_PATIENCE = 32
+"""After how many awaited things others get a turn, in case none of these has ever suspended."""
+
+
+class Cuttable(NamedTuple):
+    """Work that is given up when the signal fires: its coroutine is cancelled, and comes to nothing."""
+
+    work: Coroutine[Any, Any, str | None]
+    signal: CancelSignal
+
+
+Pending: TypeAlias = Coroutine[Any, Any, str | None] | Cuttable
+Flow: TypeAlias = Generator[Pending | None, str | None, str | None]
 """Yields what is to be awaited and gets its result, or None where it pauses."""
 
 
@@ -32,7 +46,7 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
     Pauses where the drive may not suspend yet, and before a phase of a lane that the drive may not go into yet.
     Returns the event that ended it, or an empty string if it rests.
     """
-    table, stations = program.table, program.stations
+    table, stations, interruptible = program.table, program.stations, program.interruptible
     visited: set[str] = set()
     event, fresh = "", True
     while True:
@@ -43,70 +57,85 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
             yield None
         if here.nested is None and not here.actions:
             return ""
-        outcome: str | None = None
+        settles = here.settles
+        outcome: Any = None
         try:
             if here.nested is not None and here.begin is not None:
                 inner = here.begin(run)
                 inner.phase = here.nested.table.initial
-                outcome = here.then[(yield from walk(here.nested, inner, drive))]
-                if program.interruptible and run.signal.fired and not here.settles:
+                outcome = here.then[cast("str", (yield from walk(here.nested, inner, drive)))]
+                if interruptible and not settles and run.signal.cause is not None:
                     outcome, run.error = ABORT, None  # also if it failed first: nobody has been told yet (ERR-04)
             else:
-                for action in here.actions if fresh else here.actions[-1:]:
-                    if action.once and here.name in visited:
+                for _, perform, suspends, once in here.actions if fresh else here.actions[-1:]:
+                    if once and here.name in visited:
                         continue
-                    if not action.suspends:
-                        outcome = cast("str | None", action.perform(run))
+                    if not suspends:
+                        outcome = perform(run)
                         continue
                     if not drive.live:
                         yield None
-                    if run.signal.fired and not here.settles:
+                    if not settles and run.signal.cause is not None:
                         outcome = ABORT
                         break
-                    done = action.perform(run)
-                    outcome = (yield done) if isinstance(done, CoroutineType) else cast("str | None", done)
-                    if run.signal.fired and not here.settles:
+                    outcome = perform(run)
+                    if outcome is not None and type(outcome) is not str:
+                        outcome = yield from _awaited(outcome)
+                    if not settles and run.signal.cause is not None:
                         outcome = ABORT
                         break
-            visited.add(here.name)
+                if here.once:
+                    visited.add(here.name)
             if outcome is None:  # a phase whose last effect has nothing to say leads on by its only event
-                outcome = _only_event(table, here.name)
+                outcome = here.only or _only_event(table, here.name)
         except GeneratorExit:
             raise
         except BaseException as error:
-            if not program.interruptible:
+            if not interruptible:
                 raise
-            outcome = _interrupted(run, error, here.settles)
-        event = outcome
+            outcome = _interrupted(run, error, settles)
+        event = cast("str", outcome)
 
         while True:  # a second round only if no arrow is open or an effect of it raises: then it was not taken
             try:
                 row = table.choose(run.phase, event, run.facts)
             except IllegalTransitionError as error:
-                if not program.interruptible or event in (ABORT, FAULT):
+                if not interruptible or event in (ABORT, FAULT):
                     raise
-                event = _interrupted(run, error, here.settles)
+                event = _interrupted(run, error, settles)
                 continue
             run.phase = row.target
+            emits = program.emits[row]
+            if not emits:
+                break
             try:
                 if event in (ABORT, FAULT):
-                    yield from _emit_all(program.emits[row], run, drive)
+                    yield from _emit_all(emits, run, drive)
                 else:
-                    for action in program.emits[row]:
-                        if action.suspends and not drive.live:
+                    for _, perform, suspends, _ in emits:
+                        if suspends and not drive.live:
                             yield None
-                        done = action.perform(run)
-                        if isinstance(done, CoroutineType):
-                            yield done
+                        done: Any = perform(run)
+                        if done is not None and type(done) is not str:
+                            yield from _awaited(done)
                 break
             except GeneratorExit:
                 raise
             except BaseException as error:
-                if not program.interruptible:
+                if not interruptible:
                     raise
                 run.phase = row.source
-                event = _interrupted(run, error, here.settles)
+                event = _interrupted(run, error, settles)
         fresh = not row.again
+
+
+def _awaited(done: Any) -> Flow:
+    """What a performer has returned, performed to its end: a flow of its own, or something to await."""
+    if type(done) is GeneratorType:
+        return cast("str | None", (yield from done))
+    if type(done) is CoroutineType or type(done) is Cuttable:
+        return (yield done)
+    return cast("str | None", done)
 
 
 def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
@@ -116,8 +145,8 @@ def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
             if action.suspends and not drive.live:
                 yield None
             done = action.perform(run)
-            if isinstance(done, CoroutineType):
-                yield done
+            if done is not None:
+                yield from _awaited(done)
         except Exception as error:
             if run.error is None and not run.signal.fired:
                 run.error = error
@@ -140,22 +169,18 @@ def _interrupted(run: Any, error: BaseException, settles: bool) -> str:
 
 
 def _only_event(table: Table, phase: str) -> str:
-    events = [event for event in table.rows[phase] if event not in (ABORT, FAULT)]
-    if len(events) != 1:
-        raise DefinitionError(
-            f"{table.name}.{phase}: the performer of the last effect must return one of {', '.join(events)}"
-        )
-    return events[0]
+    events = ", ".join(event for event in table.rows[phase] if event not in (ABORT, FAULT))
+    raise DefinitionError(f"{table.name}.{phase}: the performer of the last effect must return one of {events}")
 
 
 class Drive:
-    """Drives one flow: plainly as far as it goes without suspending, then in a task."""
+    """Drives one flow: plainly as far as it goes without suspending, then in a task or within the flow of another."""
 
     __slots__ = ("_flow", "_pending", "ended", "lane", "live")
 
     def __init__(self, program: Program, run: Any) -> None:
         self._flow = walk(program, run, self)
-        self._pending: Coroutine[Any, Any, str | None] | None = None
+        self._pending: Pending | None = None
         self.live = False
         """It is in a task and may suspend."""
         self.lane = 0
@@ -167,11 +192,29 @@ class Drive:
         """Perform what can be performed without suspending."""
         self._resume(self._flow.send, None)
 
-    def _resume(self, step: Callable[[Any], Coroutine[Any, Any, str | None] | None], value: object) -> None:
+    def _resume(self, step: Callable[[Any], Pending | None], value: object) -> None:
         try:
             self._pending = step(value)
         except StopIteration as end:
             self._pending, self.ended = None, end.value
+
+    def within(self, lane: int) -> Flow:
+        """Perform on, up to the end of `lane`, as a part of the flow of a run that this one belongs to."""
+        if self.ended is not None:
+            return None
+        self.live, self.lane = True, lane
+        self._resume(self._flow.send, None)
+        while self._pending is not None:
+            pending, self._pending = self._pending, None
+            try:
+                result = yield pending
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                self._resume(self._flow.throw, error)
+            else:
+                self._resume(self._flow.send, result)
+        return None
 
     async def run(self, lane: int = 0) -> None:
         """Perform on, up to the end of `lane`.
@@ -183,26 +226,50 @@ class Drive:
             return
         self.live, self.lane = True, lane
         self._resume(self._flow.send, None)
-        outside = await self._await_pending()
-        if outside is not None:
+        try:
+            while self._pending is not None:
+                await self._await_uncut()
+        except BaseException as outside:
             with anyio.CancelScope(shield=True):
-                await self._await_pending()
-            raise outside
+                self._resume(self._flow.throw, outside)
+                try:
+                    while self._pending is not None:
+                        await self._await_uncut()
+                except BaseException as another:
+                    self._resume(self._flow.throw, another)
+            raise
 
-    async def _await_pending(self) -> BaseException | None:
-        """Await what the flow hands out until it pauses or ends; returns early, with what came, if from outside."""
-        while self._pending is not None:
-            pending, self._pending = self._pending, None
-            try:
-                result = await pending
-            except Exception as error:
-                self._resume(self._flow.throw, error)
-            except BaseException as error:
-                self._resume(self._flow.throw, error)
-                return error
-            else:
-                self._resume(self._flow.send, result)
-        return None
+    async def _await_uncut(self) -> None:
+        """Await what the flow hands out until it pauses or ends, or some of it is cut off by its signal.
+
+        One scope does for all of it until then: it costs more than most of what is awaited. Raises what comes from
+        outside, which the flow has not been told.
+        """
+        awaited, cut = 0, False
+        with anyio.CancelScope() as scope:
+            while self._pending is not None and not scope.cancel_called:
+                pending, self._pending = self._pending, None
+                try:
+                    if type(pending) is Cuttable:
+                        cut = True
+                        pending.signal.call(scope.cancel, self)
+                        result = await pending.work
+                        pending.signal.forget(self)
+                        cut = False
+                    else:
+                        result = await cast("Coroutine[Any, Any, str | None]", pending)
+                    awaited += 1
+                    if awaited % _PATIENCE == 0:
+                        await anyio.lowlevel.checkpoint()
+                except Exception as error:
+                    if cut:
+                        cast("Cuttable", pending).signal.forget(self)
+                        cut = False
+                    self._resume(self._flow.throw, error)
+                else:
+                    self._resume(self._flow.send, result)
+        if cut:
+            self._resume(self._flow.send, None)
 
 
 def perform_now(program: Program, run: Any, event: str) -> None:

@@ -71,6 +71,9 @@ class Assembler:
         self.usage: Usage | None = None
 
     def add(self, chunk: Chunk) -> None:
+        if type(chunk) is TextDelta:  # nearly all are
+            self._delta("text", chunk.at, chunk.text)
+            return
         match chunk:
             case TextDelta():
                 self._delta("text", chunk.at, chunk.text)

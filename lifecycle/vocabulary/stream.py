@@ -180,11 +180,16 @@ class StreamRecorder:
             self._start = self._clock = time
         dt = time - self._clock
         self._clock = time
+        head = self._head
+        if type(chunk) is TextDelta and type(head) is TextDelta and chunk.at == head.at and chunk.extra is None:
+            self._dt.append(dt)  # nearly all go on where the last one was
+            self._texts.append(chunk.text)
+            return
         if chunk.extra is not None or not isinstance(chunk, (TextDelta, ReasoningDelta, ToolCallDelta)):
             self._close()
             self._rows.append(Single(dt, chunk))
             return
-        if not _same_run(self._head, chunk):
+        if not _same_run(head, chunk):
             self._close()
             self._head = chunk
         self._dt.append(dt)

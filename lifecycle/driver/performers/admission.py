@@ -41,7 +41,7 @@ def resolve_tools(step: StepRun) -> None:
 def assemble(step: StepRun) -> Coroutine[Any, Any, None] | None:
     """Assemble the prompt, once per step (ADM-03)."""
     agent, specs = step.agent, _tools(step).specs
-    if not agent.hooks.listeners("system-prompt/assemble"):
+    if not agent.hooks.chains["system-prompt/assemble"]:
         _assembled(step, agent.prompt.assemble(agent.handle, specs))
         return None
     return _assemble(step)
@@ -73,7 +73,7 @@ def shape(step: StepRun) -> Coroutine[Any, Any, None] | None:
         asked or agent.last_specs != step.specs or agent.last_generation != agent.session.surface.generation
     )
     step.config = _default_config(agent, step.selection or ModelSelection())
-    return _shape(step) if agent.hooks.listeners("agent/request") else None
+    return _shape(step) if agent.hooks.chains["agent/request"] else None
 
 
 async def _shape(step: StepRun) -> None:

@@ -38,7 +38,7 @@ STEP("agent/step-boundary", suspends=True)(serial("agent/step-boundary", step_pa
 def choose_model(step: StepRun) -> Coroutine[Any, Any, None] | None:
     """Choose the model and publish the choice as `agent.step` (STB-04, STB-05)."""
     agent = step.agent
-    if not agent.hooks.listeners("agent/model"):
+    if not agent.hooks.chains["agent/model"]:
         step.selection = step.published = agent.models.selection
         return None
     return _choose_model(step)
@@ -57,7 +57,7 @@ async def _choose_model(step: StepRun) -> None:
 @STEP("agent/pre-step", suspends=True)
 def decide(step: StepRun) -> Coroutine[Any, Any, str] | str:
     """Ask whether the step opens, and with which messages; what comes back is authoritative (PRE-03)."""
-    if not step.agent.hooks.listeners("agent/pre-step"):
+    if not step.agent.hooks.chains["agent/pre-step"]:
         return _decided(step, Enter(step.batch))
     return _decide(step)
 
