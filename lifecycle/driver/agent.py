@@ -25,6 +25,7 @@ from lifecycle.vocabulary.events import Event, InboxTarget
 from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL, CancelCause
 from lifecycle.vocabulary.messages import Block, UserMessage, user_message
 from lifecycle.vocabulary.requests import ModelSelection
+from lifecycle.vocabulary.values import trusted
 
 from .feed import EventStream, Feeds
 from .inbox import PendingInbox
@@ -38,6 +39,7 @@ from .walk import Drive, perform_now
 log = logging.getLogger("lifecycle")
 
 T = TypeVar("T")
+_payload = trusted(EventPayload)
 Input = str | UserMessage | Iterable[Block]
 
 
@@ -140,7 +142,7 @@ class Agent:
 
         def observe(event: Event) -> None:
             if chains["session/event"]:
-                hooks.emit("session/event", EventPayload(self, event))
+                hooks.emit("session/event", _payload(agent=self, event=event))
             if feeds.open:
                 feeds.durable(event)
 

@@ -259,6 +259,8 @@ class ToolCallRun:
     context: ToolContext | None = None
     """What the body was handed, where it runs with nothing around it."""
     outcome: ToolOutcome | None = None
+    own: ToolOutcome | None = None
+    """The outcome as the tool made it, checked and frozen; a hook may put another in its place."""
     result: UserMessage | None = None
     drive: Drive | None = None
     running: bool = False

@@ -36,6 +36,7 @@ class Cuttable(NamedTuple):
 
 
 Pending: TypeAlias = Coroutine[Any, Any, str | None] | Cuttable
+_AWAITED = (CoroutineType, Cuttable)
 Flow: TypeAlias = Generator[Pending | None, str | None, str | None]
 """Yields what is to be awaited and gets its result, or None where it pauses."""
 
@@ -79,8 +80,10 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
                         outcome = ABORT
                         break
                     outcome = perform(run)
-                    if outcome is not None and type(outcome) is not str:
-                        outcome = yield from _awaited(outcome)
+                    if type(outcome) in _AWAITED:
+                        outcome = yield outcome
+                    elif type(outcome) is GeneratorType:
+                        outcome = yield from outcome
                     if not settles and run.signal.cause is not None:
                         outcome = ABORT
                         break
@@ -116,8 +119,10 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
                         if suspends and not drive.live:
                             yield None
                         done: Any = perform(run)
-                        if done is not None and type(done) is not str:
-                            yield from _awaited(done)
+                        if type(done) in _AWAITED:
+                            yield done
+                        elif type(done) is GeneratorType:
+                            yield from done
                 break
             except GeneratorExit:
                 raise
@@ -129,24 +134,17 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
         fresh = not row.again
 
 
-def _awaited(done: Any) -> Flow:
-    """What a performer has returned, performed to its end: a flow of its own, or something to await."""
-    if type(done) is GeneratorType:
-        return cast("str | None", (yield from done))
-    if type(done) is CoroutineType or type(done) is Cuttable:
-        return (yield done)
-    return cast("str | None", done)
-
-
 def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
     """Perform what an aborted or failed phase still owes: all of it, even if a part raises (END-03)."""
     for action in actions:
         try:
             if action.suspends and not drive.live:
                 yield None
-            done = action.perform(run)
-            if done is not None:
-                yield from _awaited(done)
+            done: Any = action.perform(run)
+            if type(done) in _AWAITED:
+                yield done
+            elif type(done) is GeneratorType:
+                yield from done
         except Exception as error:
             if run.error is None and not run.signal.fired:
                 run.error = error
@@ -203,18 +201,22 @@ class Drive:
         if self.ended is not None:
             return None
         self.live, self.lane = True, lane
-        self._resume(self._flow.send, None)
-        while self._pending is not None:
-            pending, self._pending = self._pending, None
+        step: Callable[[Any], Pending | None] = self._flow.send
+        given: Any = None
+        while True:
             try:
-                result = yield pending
+                pending = step(given)
+            except StopIteration as end:
+                self.ended = end.value
+                return None
+            if pending is None:
+                return None
+            try:
+                step, given = self._flow.send, (yield pending)
             except GeneratorExit:
                 raise
             except BaseException as error:
-                self._resume(self._flow.throw, error)
-            else:
-                self._resume(self._flow.send, result)
-        return None
+                step, given = self._flow.throw, error
 
     async def run(self, lane: int = 0) -> None:
         """Perform on, up to the end of `lane`.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from inspect import isawaitable
 from typing import Any, Protocol, runtime_checkable
 
 from lifecycle.errors import InvalidPreparedCallError, ModelError, RouteError
@@ -191,7 +190,7 @@ class Models:
                 )
             )
         prepared = model.prepare(config, signal)
-        return _bind(prepared) if isawaitable(prepared) else BoundCall(prepared)
+        return BoundCall(prepared) if isinstance(prepared, PreparedCall) else _bind(prepared)
 
 
 async def _bind(prepared: Awaitable[PreparedCall]) -> BoundCall:

@@ -87,6 +87,8 @@ class Inbox:
 
         Recorded as one pure deletion for each list that it touches (CLM-01, CLM-02, CLM-03); none if nothing waits.
         """
+        if not self._ids:
+            return ()
         claimed = self.splice("next-step", 0, math.inf)
         return claimed + self.splice("next-turn", 0, 1) if first else claimed
 

@@ -12,7 +12,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 from lifecycle.errors import (
     DuplicateMessageError,
@@ -29,7 +29,10 @@ from lifecycle.vocabulary.events import (
     InboxSpliced,
     RequestContext,
     RequestHeader,
+    StepEnd,
+    StepStart,
     SurfaceOp,
+    ToolCallEvent,
     TurnEnd,
     TurnStart,
 )
@@ -41,6 +44,9 @@ from .inbox import Inbox
 from .surface import AnyMessage, Surface
 from .view import View
 
+_new: Any = cast("Any", tuple).__new__  # what a named tuple's own constructor comes to, at half the price
+_PLAIN = frozenset({StepStart.type, StepEnd.type, ToolCallEvent.type})
+"""The most frequent records of which nothing is kept but themselves."""
 _logger = logging.getLogger("lifecycle")
 _LONGEST_ID = 200
 _Callbacks: TypeAlias = "tuple[tuple[Callable[[Event], object]], ...]"
@@ -277,12 +283,14 @@ class Session:
             raise ReentrantAppendError(data.type, self._appending.type)
         if self._closed or self.read_only:
             raise self._not_writable(data)
-        event = Event(
-            len(self._events), self.clock(), data, surface, None if sources is None else tuple(sources), ignorable
-        )
-        self.surface.check(event)
-        if isinstance(data, InboxSpliced):
-            self.inbox.check(data)
+        if sources is not None:
+            sources = tuple(sources)
+        event: Event = _new(Event, (len(self._events), self.clock(), data, surface, sources, ignorable))
+        if surface is not None or sources is not None or data.on_surface:
+            self.surface.check(event)
+        splice = data if isinstance(data, InboxSpliced) else None
+        if splice is not None:
+            self.inbox.check(splice)
         line = "" if proven and self._writer is None else _encoded(event)
         self._appending = event
         try:
@@ -294,8 +302,8 @@ class Session:
             try:
                 self._announce(event)
             finally:  # a cancellation that passes through an observer must not leave the projection behind the log
-                if isinstance(data, InboxSpliced):
-                    self.inbox.apply(data)
+                if splice is not None:
+                    self.inbox.apply(splice)
         finally:
             self._appending = None
             if self._deferred:
@@ -311,7 +319,10 @@ class Session:
         if event.surface is not None:
             self.surface.apply(event)
             return
-        match event.data:
+        data = event.data
+        if data.type in _PLAIN:
+            return
+        match data:
             case TurnStart(turn=turn):
                 self._last_turn = self._open_turn = turn
             case TurnEnd():
@@ -319,7 +330,7 @@ class Session:
             case RequestHeader(header=header):
                 self._header = header
             case RequestContext():
-                self._context = event.data
+                self._context = data
             case _:
                 pass
 

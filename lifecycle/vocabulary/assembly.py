@@ -109,7 +109,7 @@ class Assembler:
         cut off or withheld, and those that were never closed where nobody said that the answer is whole.
         """
         finish = self.finish or Finish()
-        drafts = [(draft, draft.build(index)) for index, draft in sorted(self._drafts.items())]
+        drafts = [(draft, draft.build(index)) for index, draft in self._in_order()]
         built = [(block, self._stays(draft, block)) for draft, block in drafts if block is not None]
         replay = finish.replay if finish.replay is not None and len(finish.replay) == len(built) else None
         if replay is not None:
@@ -124,9 +124,13 @@ class Assembler:
             return draft.closed is not None
         return finish.kind not in _CALLLESS
 
+    def _in_order(self) -> list[tuple[int, _Draft]]:
+        drafts = list(self._drafts.items())
+        return sorted(drafts) if len(drafts) > 1 else drafts
+
     def visible(self) -> tuple[Block, ...]:
         """The text and reasoning that a cancelled stream has shown so far; empty if only blanks."""
-        built = [draft.build(index) for index, draft in sorted(self._drafts.items())]
+        built = [draft.build(index) for index, draft in self._in_order()]
         return tuple(block for block in built if isinstance(block, (TextBlock, ReasoningBlock)) and block.text.strip())
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -283,7 +283,8 @@ class Event(NamedTuple):
     @property
     def type(self) -> str:
         """The wire name."""
-        return self.data.name if isinstance(self.data, Opaque) else self.data.type
+        data = self.data
+        return data.type or cast("Opaque", data).name
 
     def encode(self) -> str:
         """The event as one line of JSON text, without the line's end."""

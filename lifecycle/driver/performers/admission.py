@@ -28,7 +28,7 @@ from ..reconciliation import reconcile
 from ..runs import AgentRun, StepRun
 from .proposal import STEP
 
-_said, _headed, _contextual = trusted(UserMessageEvent), trusted(RequestHeader), trusted(RequestContext)
+_said, _headed, _request = trusted(UserMessageEvent), trusted(RequestHeader), trusted(Request)
 
 
 @STEP("resolve")
@@ -214,7 +214,7 @@ def admit_header(step: StepRun) -> None:
     capacity = config.provider or "", config.model or "", None if prepared is None else prepared.context_window
     known = session.context
     if known is None or (known.provider, known.model, known.context_window) != capacity:
-        session.append(_contextual(provider=capacity[0], model=capacity[1], context_window=capacity[2]))
+        session.append(RequestContext(provider=capacity[0], model=capacity[1], context_window=capacity[2]))
     agent.requested = True
 
 
@@ -222,14 +222,14 @@ def admit_header(step: StepRun) -> None:
 def derive(step: StepRun) -> None:
     """Derive the request from the log, and remember what the next one is compared with (REQ-04)."""
     agent, session = step.agent, step.agent.session
-    step.request = Request(
-        session.derive_messages(),
-        step.specs,
-        _effective(step),
-        step.turn.number,
-        step.number,
-        step.attempts,
-        step.starts_series,
+    step.request = _request(
+        messages=session.derive_messages(),
+        tools=step.specs,
+        config=_effective(step),
+        turn=step.turn.number,
+        step=step.number,
+        attempt=step.attempts,
+        starts_series=step.starts_series,
     )
     agent.last_specs, agent.last_generation = step.specs, session.surface.generation
 

@@ -40,7 +40,8 @@ def result_message(call: ToolCallRun) -> UserMessage:
     """The message that the model sees; it answers the model's own call id, whatever hooks did (TLS-09)."""
     outcome, id = call.outcome, call.block.id
     assert outcome is not None
-    block = _block(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
+    block_of = _block if outcome is call.own else ToolResultBlock  # what a hook made is checked
+    block = block_of(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
     seq = call.record.seq if call.record is not None else 0
     return _message(id=f"r{seq}", content=(block,), source=sealed({"kind": "tool", "callId": id}))
 
@@ -128,7 +129,7 @@ async def _run_alone(call: ToolCallRun, tool: Tool, context: ToolContext) -> Non
     """Run a body with nothing around it. If it is cut off, its context tells what it had deferred by then."""
     assert call.kwargs is not None
     call.invoked = True
-    call.outcome = await tool.run_uncut(call.kwargs, context)
+    call.outcome = call.own = await tool.run_uncut(call.kwargs, context)
 
 
 async def _execute(call: ToolCallRun) -> str:

@@ -58,7 +58,7 @@ async def _choose_model(step: StepRun) -> None:
 def decide(step: StepRun) -> Coroutine[Any, Any, str] | str:
     """Ask whether the step opens, and with which messages; what comes back is authoritative (PRE-03)."""
     if not step.agent.hooks.chains["agent/pre-step"]:
-        return _decided(step, Enter(step.batch))
+        return _entered(step, Enter(step.batch))
     return _decide(step)
 
 
@@ -77,14 +77,18 @@ def _decided(step: StepRun, decision: Enter | Reject) -> str:
         for message in messages:
             if not isinstance(message, UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]  # from a hook
                 raise TypeError(f"'agent/pre-step' entered {message!r}; enter UserMessage values only")
-        step.decision = Enter(messages, decision.starts_request_series)
-        if messages or step.owed:
-            return "enter"
-        if turn.proposals == 1:
-            turn.go_on = RUN_ON_AFTER_EMPTY
-        return "reject"
+        return _entered(step, Enter(messages, decision.starts_request_series))
     step.decision = decision
     turn.reason, turn.go_on = BLOCKED, False
+    return "reject"
+
+
+def _entered(step: StepRun, decision: Enter) -> str:
+    step.decision = decision
+    if decision.messages or step.owed:
+        return "enter"
+    if step.turn.proposals == 1:
+        step.turn.go_on = RUN_ON_AFTER_EMPTY
     return "reject"
 
 

@@ -19,7 +19,7 @@ from lifecycle.services.points import (
     StreamStart,
 )
 from lifecycle.services.signal import CancelSignal
-from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, TextDelta, failed, mended
+from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, TextDelta, Usage, failed, mended
 from lifecycle.vocabulary.events import AssistantAttempt, AssistantMessageEvent, Event
 from lifecycle.vocabulary.failures import MAX_TOKENS, Failure, FailureCode
 from lifecycle.vocabulary.messages import AssistantMessage, Block, ToolCallBlock
@@ -287,6 +287,7 @@ def _append_message(
 ) -> Event:
     session, attempt, request = step.agent.session, _attempt(step), step.request
     assert request is not None
+    usage = attempt.assembler.usage
     message = _message(
         id=f"a{session.next_seq}",
         content=blocks,
@@ -300,7 +301,7 @@ def _append_message(
             message=message,
             stream=attempt.recorder.stream(),
             finish=finish,
-            usage=attempt.assembler.usage,
+            usage=usage if usage is None or type(usage) is Usage else Usage.model_validate(usage),
             interrupted=True if finish is FinishKind.ABORTED else None,
         ),
         surface="append",

@@ -168,13 +168,15 @@ class Pool:
         assert outcome is not None
         assert record is not None
         session = step.agent.session
-        message = call.result or result_message(call)
+        message, own = call.result or result_message(call), outcome is call.own
+        result_of = _resulted if own else ToolResultEvent  # what a hook made is checked
         session.append(
-            _resulted(
+            result_of(
                 turn=step.turn.number, step=step.number, message=message, error=outcome.error, value=outcome.value
             ),
             surface="append",
-            sources=[record.seq],
+            sources=(record.seq,),
+            proven=own,
         )
         del self._started[0]
         if outcome.conclude and outcome.error is None:
