@@ -118,7 +118,8 @@ class Agent:
         run.session.occupy(self)
         self._listen()
         try:
-            run.hooks.emit("agent/created", Payload(self))
+            if run.hooks.chains["agent/created"]:
+                run.hooks.emit("agent/created", Payload(self))
         except BaseException:
             self._unlisten()
             raise
@@ -174,7 +175,10 @@ class Agent:
                     )
             finally:
                 run.tasks = None
-                with anyio.CancelScope(shield=True):
+                if run.session.kept:
+                    with anyio.CancelScope(shield=True):
+                        await run.session.close()
+                else:  # nothing to wait for
                     await run.session.close()
         if cancelled is not None and cancelled is not error and not suppressed:
             raise cancelled
@@ -373,8 +377,7 @@ class Agent:
         if drive.live:  # whoever left the context before this task began has done its work
             return
         try:
-            with self._run.work():
-                await drive.run()
+            await drive.run(scopes=self._run.scopes)
         finally:
             self._end_activity()
         self._pass_on()

@@ -5,8 +5,7 @@ Control state is the phase alone. Everything else here is data that effects hand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -102,16 +101,6 @@ class AgentRun:
     def facts(self) -> AgentFacts:
         turn = self.turn
         return _agent_facts(self.session.inbox.pending, turn is not None and turn.go_on, self.keeping, self.disposing)
-
-    @contextmanager
-    def work(self) -> Generator[None]:
-        """What a task of its own does, it does within this; `interrupt` cancels it."""
-        with anyio.CancelScope() as scope:
-            self.scopes.add(scope)
-            try:
-                yield
-            finally:
-                self.scopes.discard(scope)
 
     def interrupt(self) -> None:
         """The host is cancelled where the agent is used, but perhaps not where its tasks are."""

@@ -83,7 +83,7 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
                     if type(outcome) in _AWAITED:
                         outcome = yield outcome
                     elif type(outcome) is GeneratorType:
-                        outcome = yield from outcome
+                        outcome = yield from cast("Flow", outcome)
                     if not settles and run.signal.cause is not None:
                         outcome = ABORT
                         break
@@ -122,7 +122,7 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
                         if type(done) in _AWAITED:
                             yield done
                         elif type(done) is GeneratorType:
-                            yield from done
+                            yield from cast("Flow", done)
                 break
             except GeneratorExit:
                 raise
@@ -144,7 +144,7 @@ def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
             if type(done) in _AWAITED:
                 yield done
             elif type(done) is GeneratorType:
-                yield from done
+                yield from cast("Flow", done)
         except Exception as error:
             if run.error is None and not run.signal.fired:
                 run.error = error
@@ -218,60 +218,77 @@ class Drive:
             except BaseException as error:
                 step, given = self._flow.throw, error
 
-    async def run(self, lane: int = 0) -> None:
+    async def run(self, lane: int = 0, scopes: set[anyio.CancelScope] | None = None) -> None:
         """Perform on, up to the end of `lane`.
 
         A cancellation from outside is `cancel(disposed)`: what is owed is still performed, shielded, and then the
-        cancellation goes on its way.
+        cancellation goes on its way. So is one of the scope that stands in `scopes` meanwhile, which then ends here.
         """
         if self.ended is not None:
             return
+        scopes = set() if scopes is None else scopes
         self.live, self.lane = True, lane
         self._resume(self._flow.send, None)
+        interrupted: BaseException | None = None
         try:
-            while self._pending is not None:
-                await self._await_uncut()
+            while self._pending is not None and interrupted is None:
+                interrupted = await self._await_uncut(scopes)
         except BaseException as outside:
-            with anyio.CancelScope(shield=True):
-                self._resume(self._flow.throw, outside)
-                try:
-                    while self._pending is not None:
-                        await self._await_uncut()
-                except BaseException as another:
-                    self._resume(self._flow.throw, another)
+            await self._settle(outside)
             raise
+        if interrupted is not None:
+            await self._settle(interrupted)
 
-    async def _await_uncut(self) -> None:
+    async def _settle(self, outside: BaseException) -> None:
+        """Perform what is owed after a cancellation."""
+        with anyio.CancelScope(shield=True):
+            self._resume(self._flow.throw, outside)
+            try:
+                while self._pending is not None:
+                    await self._await_uncut(set())
+            except BaseException as another:
+                self._resume(self._flow.throw, another)
+
+    async def _await_uncut(self, scopes: set[anyio.CancelScope]) -> BaseException | None:
         """Await what the flow hands out until it pauses or ends, or some of it is cut off by its signal.
 
-        One scope does for all of it until then: it costs more than most of what is awaited. Raises what comes from
-        outside, which the flow has not been told.
+        One scope does for all of it until then: it costs more than most of what is awaited. Returns the cancellation
+        of that scope by another than the signal, and raises all others; the flow has been told of neither.
         """
-        awaited, cut = 0, False
+        awaited, cut, spent, cancelled = 0, False, False, None
         with anyio.CancelScope() as scope:
-            while self._pending is not None and not scope.cancel_called:
-                pending, self._pending = self._pending, None
-                try:
-                    if type(pending) is Cuttable:
-                        cut = True
-                        pending.signal.call(scope.cancel, self)
-                        result = await pending.work
-                        pending.signal.forget(self)
-                        cut = False
+            scopes.add(scope)
+            try:
+                while self._pending is not None and not spent:
+                    pending, self._pending = self._pending, None
+                    try:
+                        if type(pending) is Cuttable:
+                            cut = True
+                            pending.signal.call(scope.cancel, self)
+                            result = await pending.work
+                            pending.signal.forget(self)
+                            cut, spent = False, pending.signal.fired
+                        else:
+                            result = await cast("Coroutine[Any, Any, str | None]", pending)
+                        awaited += 1
+                        if awaited % _PATIENCE == 0 and not spent:
+                            await anyio.lowlevel.checkpoint()
+                    except Exception as error:
+                        if isinstance(pending, Cuttable):
+                            pending.signal.forget(self)
+                            cut, spent = False, pending.signal.fired
+                        self._resume(self._flow.throw, error)
                     else:
-                        result = await cast("Coroutine[Any, Any, str | None]", pending)
-                    awaited += 1
-                    if awaited % _PATIENCE == 0:
-                        await anyio.lowlevel.checkpoint()
-                except Exception as error:
-                    if cut:
-                        cast("Cuttable", pending).signal.forget(self)
-                        cut = False
-                    self._resume(self._flow.throw, error)
-                else:
-                    self._resume(self._flow.send, result)
+                        self._resume(self._flow.send, result)
+            except anyio.get_cancelled_exc_class() as error:
+                cancelled = error
+                raise
+            finally:
+                scopes.discard(scope)
         if cut:
             self._resume(self._flow.send, None)
+            return None
+        return cancelled
 
 
 def perform_now(program: Program, run: Any, event: str) -> None:

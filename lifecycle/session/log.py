@@ -243,6 +243,11 @@ class Session:
         return self._appending
 
     @property
+    def kept(self) -> bool:
+        """Whether a store keeps it."""
+        return self._writer is not None
+
+    @property
     def closed(self) -> bool:
         return self._closed
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from lifecycle.errors import SurfaceError
 from lifecycle.vocabulary.events import (
     AssistantMessageEvent,
     Event,
+    EventData,
     Opaque,
     Replace,
     SurfaceEvent,
@@ -162,8 +163,8 @@ class Surface:
     def apply(self, event: Event) -> None:
         """Take in an event that was checked. Log-only events change nothing."""
         op = event.surface
-        data: Any = event.data
-        kind = type(data)
+        data = cast("SurfaceEvent", event.data)
+        kind: type[EventData] = type(data)
         if op is None or kind is Opaque:
             return
         if op != "append":

@@ -176,8 +176,9 @@ def admit_system(step: StepRun) -> None:
 def admit_users(step: StepRun) -> None:
     """Admit the entered messages in the order of the decision, once per step (ADM-07, ADM-10), then the snapshot."""
     assert isinstance(step.decision, Enter)
+    claimed = step.decision.messages is step.batch  # then the inbox has them, and so has the log
     for message in step.decision.messages:
-        step.agent.session.append(_said(message=message), surface="append")
+        step.agent.session.append(_said(message=message), surface="append", proven=claimed)
 
 
 @STEP("user/message:snapshot")

@@ -143,8 +143,7 @@ class Pool:
 
     async def _run_body(self, call: ToolCallRun) -> None:
         try:
-            with self._step.agent.work():
-                await _drive(call).run(BODY)
+            await _drive(call).run(BODY, self._step.agent.scopes)
         except Exception as error:  # not the tool's: those are results
             self._fault = self._fault or error
         finally:

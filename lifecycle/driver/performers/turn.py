@@ -5,7 +5,7 @@ from __future__ import annotations
 from lifecycle.definition.turn import Turn
 from lifecycle.services.points import ClaimedPayload, ErrorPayload, TurnPayload
 from lifecycle.vocabulary.events import TurnEnd, TurnStart
-from lifecycle.vocabulary.failures import Aborted, Errored, Failure, TurnEndReason, failure_of
+from lifecycle.vocabulary.failures import COMPLETED, Aborted, Errored, Failure, TurnEndReason, failure_of
 from lifecycle.vocabulary.values import trusted
 
 from ..program import Performers
@@ -81,7 +81,7 @@ def announce_error(turn: TurnRun) -> None:
 def end(turn: TurnRun) -> None:
     turn.step, reason = None, _reason(turn)
     turn.error = None  # it is told by now; a refused end is an error of its own (TRN-15)
-    turn.agent.session.append(_ended(turn=turn.number, reason=reason))
+    turn.agent.session.append(_ended(turn=turn.number, reason=reason), proven=reason is COMPLETED)
 
 
 def _reason(turn: TurnRun) -> TurnEndReason:
