@@ -164,7 +164,7 @@ class Surface:
         """Take in an event that was checked. Log-only events change nothing."""
         op = event.surface
         data = cast("SurfaceEvent", event.data)
-        kind: type[EventData] = type(data)
+        kind = cast("type[EventData]", type(data))
         if op is None or kind is Opaque:
             return
         if op != "append":
