@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from enum import StrEnum
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter
@@ -106,7 +107,11 @@ class Finish(NamedTuple):
 
 Chunk: TypeAlias = BlockStart | TextDelta | ReasoningDelta | ToolCallDelta | BlockEnd | UsageReport | Finish
 
-_block: TypeAdapter[Block] = TypeAdapter(Block)
+
+@cache
+def _blocks() -> TypeAdapter[Block]:
+    """What reads blocks; made when the first one is read."""
+    return TypeAdapter(Block)
 
 
 def failed(failure: Failure) -> Finish:
@@ -196,7 +201,7 @@ def _chunk(kind: object, rest: dict[str, Any]) -> Chunk:
                 rest.pop("index"), rest.pop("id", None), rest.pop("name", None), rest.pop("argumentsDelta", "")
             )
         case "block-end":
-            return BlockEnd(rest.pop("index"), _block.validate_python(rest.pop("block")))
+            return BlockEnd(rest.pop("index"), _blocks().validate_python(rest.pop("block")))
         case "usage":
             return UsageReport(Usage.model_validate(rest.pop("usage")))
         case "finish":

@@ -6,7 +6,7 @@ A class with a `type` is known from then on: a plug-in declares its own by subcl
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -35,9 +35,14 @@ class Replace(Value, frozen=True):
 SurfaceOp: TypeAlias = Literal["append"] | Replace
 """What a message-bearing event does to the surface."""
 
-_surface_op: TypeAdapter[SurfaceOp] = TypeAdapter(SurfaceOp)
 _kinds: dict[str, type[EventData]] = {}
 _quoted = lru_cache(json.dumps)  # of wire names, of which there are few
+
+
+@cache
+def _surface_ops() -> TypeAdapter[SurfaceOp]:
+    """What reads surface operations; made when the first one is read."""
+    return TypeAdapter(SurfaceOp)
 
 
 class EventData(Value, frozen=True):
@@ -331,7 +336,7 @@ def decode_event(line: str | bytes) -> Event:
             seq,
             time,
             decoded,
-            None if surface is None else _surface_op.validate_python(surface),
+            None if surface is None else _surface_ops().validate_python(surface),
             None if sources is None else tuple(int(source) for source in sources),
             ignorable,
         )

@@ -305,15 +305,16 @@ def trusted(kind: Callable[P, V]) -> Callable[P, V]:
     """
     takes: list[str] = []
     lines: list[str] = []
-    names: dict[str, Any] = {"new": object.__new__, "kind": kind}
+    names: dict[str, Any] = {"_new": object.__new__, "_kind": kind}  # a field may be called `kind`
     for one in fields(cast("Any", kind)):
         takes.append(one.name)
         if one.default is not MISSING:
-            names[f"usual_{one.name}"] = one.default
-            takes[-1] += f"=usual_{one.name}"
-        names[f"set_{one.name}"] = getattr(kind, one.name).__set__  # a slot's own way in, which freezing leaves open
-        lines.append(f"    set_{one.name}(made, {one.name})\n")
-    source = f"def make(*, {', '.join(takes)}):\n    made = new(kind)\n{''.join(lines)}    return made\n"
+            names[f"_usual_{one.name}"] = one.default
+            takes[-1] += f"=_usual_{one.name}"
+        names[f"_set_{one.name}"] = getattr(kind, one.name).__set__  # a slot's own way in, which freezing leaves open
+        lines.append(f"    _set_{one.name}(_made, {one.name})\n")
+    star = "*, " if takes else ""
+    source = f"def make({star}{', '.join(takes)}):\n    _made = _new(_kind)\n{''.join(lines)}    return _made\n"
     exec(compile(source, f"<trusted {getattr(kind, '__name__', kind)}>", "exec"), names)
     made: Callable[P, V] = names["make"]
     return made

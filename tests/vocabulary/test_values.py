@@ -15,7 +15,7 @@ from hypothesis import given
 from pydantic import Field, ValidationError
 
 from lifecycle.errors import NotJsonError
-from lifecycle.vocabulary.failures import Failure
+from lifecycle.vocabulary.failures import Completed, Failure
 from lifecycle.vocabulary.messages import TextBlock
 from lifecycle.vocabulary.requests import CallConfig
 from lifecycle.vocabulary.values import FrozenDict, Json, Value, freeze, freeze_object, mend, trusted
@@ -193,6 +193,7 @@ def test_a_copy_of_a_value_has_other_fields_and_no_further_ones() -> None:
 def test_a_trusted_value_equals_one_that_was_checked() -> None:
     made = trusted(TextBlock)(text="x")
 
+    assert trusted(Completed)() == Completed()  # whose field is called `kind`
     assert made == TextBlock(text="x")
     assert hash(made) == hash(TextBlock(text="x"))
     assert repr(made) == "TextBlock(type='text', text='x')"
