@@ -224,8 +224,9 @@ class StepRun:
     def facts(self) -> StepFacts:
         decision, pool = self.decision, self.pool
         admitted = isinstance(decision, Enter) and (bool(decision.messages) or self.owed)
-        unstarted, unsettled = (False, False) if pool is None else (pool.unstarted, pool.unsettled)
-        return _step_facts(admitted, self.retry, unstarted, unsettled)
+        if pool is None:
+            return _step_facts(admitted, self.retry, False, False)
+        return _step_facts(admitted, self.retry, pool.unstarted, pool.unsettled)
 
 
 @dataclass(slots=True, eq=False)

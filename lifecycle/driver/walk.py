@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import CoroutineType, GeneratorType
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -36,7 +36,7 @@ class Cuttable(NamedTuple):
 
 
 Pending: TypeAlias = Coroutine[Any, Any, str | None] | Cuttable
-_AWAITED = (CoroutineType, Cuttable)
+_AWAITED, _FLOWS = (CoroutineType, Cuttable), (GeneratorType,)
 Flow: TypeAlias = Generator[Pending | None, str | None, str | None]
 """Yields what is to be awaited and gets its result, or None where it pauses."""
 
@@ -49,7 +49,8 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
     """
     table, stations, interruptible = program.table, program.stations, program.interruptible
     visited: set[str] = set()
-    event, fresh = "", True
+    event = ""
+    fresh = True
     while True:
         here = stations[run.phase]
         if here.final:
@@ -64,7 +65,8 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
             if here.nested is not None and here.begin is not None:
                 inner = here.begin(run)
                 inner.phase = here.nested.table.initial
-                outcome = here.then[cast("str", (yield from walk(here.nested, inner, drive)))]
+                ended: Any = yield from walk(here.nested, inner, drive)
+                outcome = here.then[ended]
                 if interruptible and not settles and run.signal.cause is not None:
                     outcome, run.error = ABORT, None  # also if it failed first: nobody has been told yet (ERR-04)
             else:
@@ -82,8 +84,8 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
                     outcome = perform(run)
                     if type(outcome) in _AWAITED:
                         outcome = yield outcome
-                    elif type(outcome) is GeneratorType:
-                        outcome = yield from cast("Flow", outcome)
+                    elif type(outcome) in _FLOWS:
+                        outcome = yield from _flow(outcome)
                     if not settles and run.signal.cause is not None:
                         outcome = ABORT
                         break
@@ -97,7 +99,7 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
             if not interruptible:
                 raise
             outcome = _interrupted(run, error, settles)
-        event = cast("str", outcome)
+        event = outcome
 
         while True:  # a second round only if no arrow is open or an effect of it raises: then it was not taken
             try:
@@ -121,8 +123,8 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
                         done: Any = perform(run)
                         if type(done) in _AWAITED:
                             yield done
-                        elif type(done) is GeneratorType:
-                            yield from cast("Flow", done)
+                        elif type(done) in _FLOWS:
+                            yield from _flow(done)
                 break
             except GeneratorExit:
                 raise
@@ -134,6 +136,11 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
         fresh = not row.again
 
 
+def _flow(done: Any) -> Flow:
+    flow: Flow = done
+    return flow
+
+
 def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
     """Perform what an aborted or failed phase still owes: all of it, even if a part raises (END-03)."""
     for action in actions:
@@ -143,8 +150,8 @@ def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
             done: Any = action.perform(run)
             if type(done) in _AWAITED:
                 yield done
-            elif type(done) is GeneratorType:
-                yield from cast("Flow", done)
+            elif type(done) in _FLOWS:
+                yield from _flow(done)
         except Exception as error:
             if run.error is None and not run.signal.fired:
                 run.error = error
@@ -269,7 +276,8 @@ class Drive:
                             pending.signal.forget(self)
                             cut, spent = False, pending.signal.fired
                         else:
-                            result = await cast("Coroutine[Any, Any, str | None]", pending)
+                            work: Any = pending
+                            result = await work
                         awaited += 1
                         if awaited % _PATIENCE == 0 and not spent:
                             await anyio.lowlevel.checkpoint()

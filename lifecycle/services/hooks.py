@@ -198,12 +198,14 @@ class Hooks(Listening):
         chain = self.chains[name]
         if not chain:
             return
-        contained = self._dispatched(name, Mode.EMIT).on_fault is OnFault.CONTAINED
+        point = self.points[name]
+        if point.mode is not Mode.EMIT:
+            self._dispatched(name, Mode.EMIT)
         for listener in chain:
             try:
                 returned = listener.function(payload)
             except Exception:
-                if not contained:
+                if point.on_fault is not OnFault.CONTAINED:
                     raise
                 log.exception("%s failed at %r; the failure is contained", listener.name, name)
                 continue

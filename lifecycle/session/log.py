@@ -301,11 +301,20 @@ class Session:
         try:
             for (veto,) in self._vetoes:
                 veto(event)
-            self._commit(event)
+            if surface is None and data.type in _PLAIN:
+                self._events.append(event)
+            else:
+                self._commit(event)
             if self._writer is not None:
                 self._writer.write(event, line)
             try:
-                self._announce(event)
+                for (observer,) in self._observers:
+                    try:
+                        observer(event)
+                    except Exception:
+                        _logger.exception(
+                            "an observer of event %d (%s) of session %r failed", event.seq, event.type, self.id
+                        )
             finally:  # a cancellation that passes through an observer must not leave the projection behind the log
                 if splice is not None:
                     self.inbox.apply(splice)
@@ -324,10 +333,7 @@ class Session:
         if event.surface is not None:
             self.surface.apply(event)
             return
-        data = event.data
-        if data.type in _PLAIN:
-            return
-        match data:
+        match event.data:
             case TurnStart(turn=turn):
                 self._last_turn = self._open_turn = turn
             case TurnEnd():
@@ -335,16 +341,9 @@ class Session:
             case RequestHeader(header=header):
                 self._header = header
             case RequestContext():
-                self._context = data
+                self._context = event.data
             case _:
                 pass
-
-    def _announce(self, event: Event) -> None:
-        for (observer,) in self._observers:
-            try:
-                observer(event)
-            except Exception:
-                _logger.exception("an observer of event %d (%s) of session %r failed", event.seq, event.type, self.id)
 
     def observe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Call `callback` after each commit, in the order of registration; returns what ends that.

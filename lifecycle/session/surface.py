@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from lifecycle.errors import SurfaceError
 from lifecycle.vocabulary.events import (
     AssistantMessageEvent,
     Event,
-    EventData,
     Opaque,
     Replace,
     SurfaceEvent,
@@ -163,8 +162,8 @@ class Surface:
     def apply(self, event: Event) -> None:
         """Take in an event that was checked. Log-only events change nothing."""
         op = event.surface
-        data = cast("SurfaceEvent", event.data)
-        kind = cast("type[EventData]", type(data))
+        data: Any = event.data
+        kind = cast("object", type(data))
         if op is None or kind is Opaque:
             return
         if op != "append":
@@ -279,10 +278,9 @@ def _order(message: SystemMessage) -> float:
 
 
 def _visible(message: AnyMessage) -> bool:
-    kind = type(message)
-    if kind is SystemMessage:
-        return any(block.text for block in cast("SystemMessage", message).content)
-    return kind is not AssistantMessage or bool(message.content)
+    if isinstance(message, SystemMessage):
+        return any(block.text for block in message.content)
+    return isinstance(message, UserMessage) or bool(message.content)
 
 
 def _check_sources(event: Event, sources: tuple[int, ...]) -> None:

@@ -40,6 +40,8 @@ class Effort:
 QUICK = Effort(
     samples=3, seconds=0.04, turns=300, steps=(10, 50, 200), deltas=(2_000, 4_000), widths=(64,), sessions=(100, 400)
 )
+LEAST = Effort(samples=1, seconds=0.002, turns=30, steps=(50,), deltas=(500,), widths=(8,), sessions=(20,))
+"""Enough to see that everything still runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +273,16 @@ async def calls(effort: Effort, tell: Tell) -> list[Row]:
         counted = [(await _count(one, steps) - rest) / steps for steps in (50, 200)]
         for steps, count in zip((50, 200), counted, strict=True):
             rows.append(Row(f"calls in {steps} steps", "step", one.name, calls=count, growth=count / counted[0]))
+        turns = (await _count(one, 60, turns=True) - await _count(one, 10, turns=True)) / 50
+        rows.append(Row("calls in a fresh turn", "turn", one.name, calls=turns))
     return rows
 
 
-async def _count(one: Contender, steps: int) -> int:
+async def _count(one: Contender, size: int, *, turns: bool = False) -> int:
     profile = cProfile.Profile()
     profile.enable()
     try:
-        await one.steps(steps)
+        await (one.turns(size) if turns else one.steps(size))
     finally:
         profile.disable()
     return sum(int(entry.callcount) for entry in profile.getstats())

@@ -50,7 +50,7 @@ def stream(step: StepRun) -> Cuttable | Coroutine[Any, Any, str | None] | None:
     signal, attempt = step.signal, Attempt(step.attempts)
     step.attempt = attempt
     _tell(step, attempt, lambda id: StreamStart(id, attempt.number, step.turn.number, step.number))
-    if signal.fired:  # by a listener of the start: the adapter is not called
+    if signal.cause is not None:  # by a listener of the start: the adapter is not called
         return None
     if step.agent.hooks.chains["llm/stream"]:
         return _stream_wrapped(step, attempt)
@@ -113,7 +113,7 @@ async def _stream_wrapped(step: StepRun, attempt: Attempt) -> str | None:
 
 def _outcome(step: StepRun, attempt: Attempt) -> str | None:
     """The event that follows a stream that has ended."""
-    if step.signal.fired:
+    if step.signal.cause is not None:
         return None
     finish = attempt.assembler.finish
     if finish is None or not finish.kind.failed:
