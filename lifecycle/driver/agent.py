@@ -27,7 +27,7 @@ from lifecycle.vocabulary.messages import Block, UserMessage, user_message
 from lifecycle.vocabulary.requests import ModelSelection
 from lifecycle.vocabulary.values import trusted
 
-from .feed import EventStream, Feeds
+from .feed import MOST, EventStream, Feeds
 from .inbox import PendingInbox
 from .monitor import Monitor, by_default
 from .options import AgentOptions
@@ -447,17 +447,20 @@ class Agent:
         """The tools; a change counts from the next step on."""
         return self._run.tools
 
-    def events(self, since: int | None = None, until: Literal["idle", "disposed"] = "idle") -> EventStream:
+    def events(
+        self, since: int | None = None, until: Literal["idle", "disposed"] = "idle", *, most: int = MOST
+    ) -> EventStream:
         """Everything that happens from now on, durable and live, in order.
 
         Subscribes at the call: take it before `followup`. The stream ends after the next idle status, or with
         `until="disposed"` follows on; after the agent's end it ends at once. `since` first replays the durable events
-        from that seq.
+        from that seq. At most `most` occurrences wait for a slow reader, who is told by a `Missed` of those that were
+        let go of; the log has them.
 
         Raises:
-            ValueError: if `until` is neither of the two, or `since` is negative.
+            ValueError: if `until` is neither of the two, `since` is negative, or `most` is less than 1.
         """
         if since is not None and since < 0:
             raise ValueError(f"events are replayed since a seq, which is 0 or more, not since {since}")
         replay = () if since is None else self._run.session.events[since:]
-        return EventStream(self._run.feeds, until, replay)
+        return EventStream(self._run.feeds, until, replay, most)
