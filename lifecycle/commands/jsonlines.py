@@ -30,8 +30,8 @@ _ESCAPED = {
 def line_of(occurrence: Occurrence) -> str:
     """One line: `{"domain": "durable", ...the event}` or `{"domain": "live", "name": ..., ...the payload}`.
 
-    `{"domain": "missed", "lost": ..., "since": ...}` stands for what came faster than it was read. `agent/session-start`
-    also names the session.
+    `{"domain": "missed", "lost": ..., "since": ...}` stands for what came faster than it was read.
+    `agent/session-start` also names the session.
     """
     if isinstance(occurrence, Durable):
         return '{"domain":"durable",' + event_line(occurrence.event)[1:]
