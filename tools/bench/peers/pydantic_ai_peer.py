@@ -1,4 +1,4 @@
-"""pydantic-ai: `Agent.run` and `Agent.run_stream` over its own FunctionModel, which estimates tokens where none are told."""
+"""pydantic-ai: `Agent.run` and `Agent.run_stream` over its own FunctionModel."""
 
 from __future__ import annotations
 
