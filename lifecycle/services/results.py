@@ -47,11 +47,12 @@ def outcome_of(returned: object, tool: str) -> ToolOutcome:
         except NotJsonError as wrong:
             return _invalid(returned, tool, f"a ToolOutcome whose value {wrong.reason}")
         return dataclasses.replace(returned, content=content, value=value, error=fault and _mended(fault))
-    content = _content((returned,) if isinstance(returned, (TextBlock, ImageBlock)) else returned)
+    number = isinstance(returned, (int, float))
+    content = None if number else _content((returned,) if isinstance(returned, (TextBlock, ImageBlock)) else returned)
     if content:
         return ToolOutcome(content)
     try:
-        value = freeze(returned if isinstance(returned, (int, float)) else plain(returned))
+        value = freeze(returned if number else plain(returned))
     except NotJsonError as wrong:
         return _invalid(returned, tool, f"{type(returned).__name__}: {wrong.path or 'it'} {wrong.reason}")
     except Exception as wrong:  # a serializer of the value's own

@@ -39,6 +39,8 @@ V = TypeVar("V")
 _LARGEST = 2**63 - 1
 _SMALLEST = -(2**63)
 _DEEPEST = 200
+_SMALL = 2**62
+"""An integer between its negative and itself needs no closer look."""
 
 
 class FrozenDict(dict[str, Any]):
@@ -92,6 +94,8 @@ def freeze(value: object, where: str = "value") -> JsonValue:
 
 
 def _freeze(value: object, where: str, path: str, depth: int) -> JsonValue:
+    if type(value) is int and -_SMALL < value < _SMALL:
+        return value
     if value is None or value is True or value is False or type(value) is FrozenDict:
         return value
     if isinstance(value, str):
