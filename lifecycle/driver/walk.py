@@ -262,7 +262,9 @@ class Drive:
         One scope does for all of it until then: it costs more than most of what is awaited. Returns the cancellation
         of that scope by another than the signal, and raises all others; the flow has been told of neither.
         """
-        awaited, cut, spent, cancelled = 0, False, False, None
+        awaited, cut, spent = 0, False, False
+        pending: Pending | None = None
+        cancelled: BaseException | None = None
         with anyio.CancelScope() as scope:
             scopes.add(scope)
             try:
@@ -293,6 +295,8 @@ class Drive:
                 raise
             finally:
                 scopes.discard(scope)
+                if isinstance(pending, Cuttable):
+                    pending.signal.forget(self)
         if cut:
             self._resume(self._flow.send, None)
             return None
