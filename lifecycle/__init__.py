@@ -4,7 +4,7 @@ from collections.abc import Mapping as _Mapping
 
 from lifecycle.definition import formats as _formats
 from lifecycle.driver.agent import Agent
-from lifecycle.driver.feed import Durable, EventStream, Live
+from lifecycle.driver.feed import Durable, EventStream, Live, Missed
 from lifecycle.driver.options import AgentOptions
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.listeners import Next
@@ -49,6 +49,7 @@ __all__ = [
     "HookPoint",
     "Hooks",
     "Live",
+    "Missed",
     "Model",
     "ModelSelection",
     "Next",

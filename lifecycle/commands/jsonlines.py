@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 from pydantic.alias_generators import to_camel
 
-from lifecycle.driver.feed import Durable, Occurrence
+from lifecycle.driver.feed import Durable, Missed, Occurrence
 from lifecycle.services.points import SessionStartPayload
 from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.chunks import Chunk, chunk_to_json
@@ -30,10 +30,13 @@ _ESCAPED = {
 def line_of(occurrence: Occurrence) -> str:
     """One line: `{"domain": "durable", ...the event}` or `{"domain": "live", "name": ..., ...the payload}`.
 
+    `{"domain": "missed", "lost": ..., "since": ...}` stands for what came faster than it was read.
     `agent/session-start` also names the session.
     """
     if isinstance(occurrence, Durable):
         return '{"domain":"durable",' + event_line(occurrence.event)[1:]
+    if isinstance(occurrence, Missed):
+        return dump({"domain": "missed", "name": occurrence.name, "lost": occurrence.lost, "since": occurrence.since})
     told = {"domain": "live", "name": occurrence.name, **cast("dict[str, Any]", as_json(occurrence.payload))}
     if isinstance(occurrence.payload, SessionStartPayload):
         told["session"] = occurrence.payload.agent.session.id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -41,6 +41,11 @@ class Table:
     final: frozenset[str]
     phases: Mapping[str, Phase]
     rows: Mapping[str, Mapping[str, tuple[Row, ...]]]
+    _found: Mapping[str, Mapping[str, tuple[Row, ...]]] = field(init=False, repr=False)
+    """`rows` as plain dicts, which are found in twice as fast."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_found", {phase: dict(events) for phase, events in self.rows.items()})
 
     def choose(self, phase: str, event: str, facts: Callable[[], Any]) -> Row:
         """The arrow that `event` takes from `phase`. `facts` is called only if a guard wants to know.
@@ -49,7 +54,7 @@ class Table:
             IllegalTransitionError: if none is open.
         """
         known: Any = None
-        for row in self.rows[phase].get(event, ()):
+        for row in self._found[phase].get(event, ()):
             if row.guard is None:
                 return row
             if known is None:

@@ -25,8 +25,9 @@ from lifecycle.vocabulary.events import Event, InboxTarget
 from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL, CancelCause
 from lifecycle.vocabulary.messages import Block, UserMessage, user_message
 from lifecycle.vocabulary.requests import ModelSelection
+from lifecycle.vocabulary.values import trusted
 
-from .feed import EventStream, Feeds
+from .feed import MOST, EventStream, Feeds
 from .inbox import PendingInbox
 from .monitor import Monitor, by_default
 from .options import AgentOptions
@@ -38,6 +39,7 @@ from .walk import Drive, perform_now
 log = logging.getLogger("lifecycle")
 
 T = TypeVar("T")
+_payload = trusted(EventPayload)
 Input = str | UserMessage | Iterable[Block]
 
 
@@ -116,7 +118,8 @@ class Agent:
         run.session.occupy(self)
         self._listen()
         try:
-            run.hooks.emit("agent/created", Payload(self))
+            if run.hooks.chains["agent/created"]:
+                run.hooks.emit("agent/created", Payload(self))
         except BaseException:
             self._unlisten()
             raise
@@ -131,14 +134,18 @@ class Agent:
     def _listen(self) -> None:
         run = self._run
 
+        hooks, feeds = run.hooks, run.feeds
+        chains = hooks.chains
+
         def veto(event: Event) -> None:
-            if run.hooks.listeners("session/append"):
-                run.hooks.veto("session/append", EventPayload(self, event))
+            if chains["session/append"]:
+                hooks.veto("session/append", EventPayload(self, event))
 
         def observe(event: Event) -> None:
-            if run.hooks.listeners("session/event"):
-                run.hooks.emit("session/event", EventPayload(self, event))
-            run.feeds.durable(event)
+            if chains["session/event"]:
+                hooks.emit("session/event", _payload(agent=self, event=event))
+            if feeds.open:
+                feeds.durable(event)
 
         if self._monitored:  # before all others, so that it knows what they refuse
             self._monitor = Monitor(run.session, run.options.lifecycle)
@@ -168,7 +175,10 @@ class Agent:
                     )
             finally:
                 run.tasks = None
-                with anyio.CancelScope(shield=True):
+                if run.session.kept:
+                    with anyio.CancelScope(shield=True):
+                        await run.session.close()
+                else:  # nothing to wait for
                     await run.session.close()
         if cancelled is not None and cancelled is not error and not suppressed:
             raise cancelled
@@ -304,7 +314,7 @@ class Agent:
         """
         run = self._run
         self._need_life()
-        taking_part = bool(run.hooks.listeners("session/flush"))
+        taking_part = bool(run.hooks.chains["session/flush"])
         if taking_part:
             await run.hooks.parallel("session/flush", Payload(self))
         await run.session.flush()
@@ -367,8 +377,7 @@ class Agent:
         if drive.live:  # whoever left the context before this task began has done its work
             return
         try:
-            with self._run.work():
-                await drive.run()
+            await drive.run(scopes=self._run.scopes)
         finally:
             self._end_activity()
         self._pass_on()
@@ -438,17 +447,20 @@ class Agent:
         """The tools; a change counts from the next step on."""
         return self._run.tools
 
-    def events(self, since: int | None = None, until: Literal["idle", "disposed"] = "idle") -> EventStream:
+    def events(
+        self, since: int | None = None, until: Literal["idle", "disposed"] = "idle", *, most: int = MOST
+    ) -> EventStream:
         """Everything that happens from now on, durable and live, in order.
 
         Subscribes at the call: take it before `followup`. The stream ends after the next idle status, or with
         `until="disposed"` follows on; after the agent's end it ends at once. `since` first replays the durable events
-        from that seq.
+        from that seq. At most `most` occurrences wait for a slow reader, who is told by a `Missed` of those that were
+        let go of; the log has them.
 
         Raises:
-            ValueError: if `until` is neither of the two, or `since` is negative.
+            ValueError: if `until` is neither of the two, `since` is negative, or `most` is less than 1.
         """
         if since is not None and since < 0:
             raise ValueError(f"events are replayed since a seq, which is 0 or more, not since {since}")
         replay = () if since is None else self._run.session.events[since:]
-        return EventStream(self._run.feeds, until, replay)
+        return EventStream(self._run.feeds, until, replay, most)

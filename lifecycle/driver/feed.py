@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from weakref import ref
 
 import anyio
@@ -32,7 +32,22 @@ class Live(NamedTuple):
     domain: Literal["live"] = "live"
 
 
-Occurrence: TypeAlias = Durable | Live
+class Missed(NamedTuple):
+    """A reader was so slow that `lost` occurrences, older than what comes next, were let go of unread.
+
+    The log has those that are durable: they begin at seq `since`, which is None if there are none among them.
+    """
+
+    lost: int
+    since: int | None
+    name: str = "missed"
+    domain: Literal["missed"] = "missed"
+
+
+Occurrence: TypeAlias = Durable | Live | Missed
+MOST = 65_536
+"""How many occurrences wait for a slow reader, by default."""
+_new: Any = cast("Any", tuple).__new__  # what a named tuple's own constructor comes to, at half the price
 
 
 class EventStream:
@@ -41,15 +56,29 @@ class EventStream:
     A plain iterator: it holds no scope and no task, and may be dropped at any time; then nothing is kept for it. It
     ends after the next idle status, or with the agent. Several tasks may read it: each gets what the others do not.
 
+    What has arrived waits to be read. If more than `most` wait, and more than were replayed, the oldest are let go of,
+    and the reader is told so by one `Missed` in their place: nobody who reads slowly makes the agent wait or fills the
+    memory.
+
     Raises:
-        ValueError: if `until` is neither "idle" nor "disposed".
+        ValueError: if `until` is neither "idle" nor "disposed", or `most` is less than 1.
     """
 
-    def __init__(self, feeds: Feeds, until: Literal["idle", "disposed"], replay: Iterable[Event] = ()) -> None:
+    def __init__(
+        self,
+        feeds: Feeds,
+        until: Literal["idle", "disposed"],
+        replay: Iterable[Event] = (),
+        most: int = MOST,
+    ) -> None:
+        if most < 1:
+            raise ValueError(f"at least 1 occurrence must be able to wait for its reader, not {most}")
         if until not in ("idle", "disposed"):  # a misspelt one would follow for ever
             raise ValueError(f"events are followed until 'idle' or 'disposed', not until {until!r}")
         self._feeds, self._until = feeds, until
         self._queue: deque[Occurrence] = deque(Durable(event.type, event) for event in replay)
+        self._most = max(most, len(self._queue))
+        self._missed, self._missed_since = 0, cast("int | None", None)
         self._arrived: anyio.Event | None = None
         self._ended = feeds.closed
         if not self._ended:
@@ -65,10 +94,16 @@ class EventStream:
             if self._arrived is None:  # another reader may wait for it already
                 self._arrived = anyio.Event()
             await self._arrived.wait()
+        if self._missed:
+            told = Missed(self._missed, self._missed_since)
+            self._missed, self._missed_since = 0, None
+            return told
         return self._queue.popleft()
 
     def put(self, occurrence: Occurrence) -> None:
         """Add what has happened; wakes whoever waits."""
+        if len(self._queue) >= self._most:
+            self._let_go()
         self._queue.append(occurrence)
         if self._arrived is not None:
             self._arrived.set()
@@ -77,6 +112,12 @@ class EventStream:
             payload = occurrence.payload
             if isinstance(payload, StatusPayload) and payload.status == "idle":
                 self.close()
+
+    def _let_go(self) -> None:
+        oldest = self._queue.popleft()
+        self._missed += 1
+        if self._missed_since is None and isinstance(oldest, Durable):
+            self._missed_since = oldest.event.seq
 
     def close(self) -> None:
         """Take nothing more; what has arrived can still be read."""
@@ -109,12 +150,12 @@ class Feeds:
 
     def live(self, name: str, payload: Any) -> None:
         """Hand a live event to every open stream."""
-        self._put(Live(name, payload))
+        self._put(_new(Live, (name, payload, "live")))
 
     def durable(self, event: Event) -> None:
         """Hand a durable event to every open stream."""
         if self.open:
-            self._put(Durable(event.type, event))
+            self._put(_new(Durable, (event.type, event, "durable")))
 
     def _put(self, occurrence: Occurrence) -> None:
         for known in self.open:

@@ -14,15 +14,17 @@ import os
 from collections.abc import Callable
 from functools import cache
 from inspect import currentframe
+from typing import TYPE_CHECKING
 
-from lifecycle.definition.acceptor import Acceptor, Alphabet, Divergence, alphabet_of
 from lifecycle.definition.agent import Agent
 from lifecycle.definition.family import within
 from lifecycle.definition.machine import Lifecycle
-from lifecycle.definition.revisions import NEWEST
 from lifecycle.errors import DivergenceError
 from lifecycle.session.log import Session
 from lifecycle.vocabulary.events import Event, Replace, TurnStart
+
+if TYPE_CHECKING:  # all revisions hang on it, which cost a third of an import: only who is watched pays for them
+    from lifecycle.definition.acceptor import Acceptor, Alphabet, Divergence
 
 VARIABLE = "LIFECYCLE_MONITOR"
 """Set to 1, it puts a monitor on every agent that does not say otherwise. The pytest plug-in sets it: that needs no
@@ -62,6 +64,8 @@ class Monitor:
         return [self._session.veto(self._weigh), self._session.observe(self._keep)]
 
     def _at_rest(self, *, woken: bool = False) -> Acceptor:
+        from lifecycle.definition.acceptor import Acceptor
+
         inbox = self._session.inbox
         waiting = {"next-step": len(inbox.next_step), "next-turn": len(inbox.next_turn)}
         return Acceptor(self._alphabet, last_turn=self._session.last_turn, waiting=waiting, woken=woken)
@@ -119,6 +123,9 @@ def _within_a_run() -> bool:
 
 
 def _alphabet(lifecycle: type[Lifecycle] | None) -> Alphabet:
+    from lifecycle.definition.acceptor import alphabet_of
+    from lifecycle.definition.revisions import NEWEST
+
     return alphabet_of(NEWEST if lifecycle is None else _whole(lifecycle))
 
 

@@ -68,6 +68,10 @@ class Station:
     nested: Program | None
     begin: Callable[[Any], Any] | None
     then: Mapping[str, str]
+    once: bool
+    """Some of its actions are performed only the first time."""
+    only: str
+    """The event that follows where the last action says none; empty if there are several."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +159,19 @@ class Performers(Generic[R]):
             performers, begin = self._runner(phase.runs)
             nested = performers.program(phase.runs, more)
         actions = self._bind(f"{owner}.{name}", phase.does, more)
-        return Station(name, phase.final, phase.settles, LANES.index(phase.lane), actions, nested, begin, phase.then)
+        usual = [event for event in table.rows[name] if event not in (ABORT, FAULT)]
+        return Station(
+            name,
+            phase.final,
+            phase.settles,
+            LANES.index(phase.lane),
+            actions,
+            nested,
+            begin,
+            phase.then,
+            any(action.once for action in actions),
+            usual[0] if len(usual) == 1 else "",
+        )
 
     def _runner(self, lifecycle: type[Lifecycle]) -> tuple[Performers[Any], Callable[[Any], Any]]:
         for performers, begin in self._nested:

@@ -5,8 +5,7 @@ Control state is the phase alone. Everything else here is data that effects hand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +22,7 @@ from lifecycle.services.model import BoundCall, Models
 from lifecycle.services.points import AgentHandle, Enter, PromptText, Reject, ToolOutcome
 from lifecycle.services.prompt import Prompt
 from lifecycle.services.signal import CancelSignal
-from lifecycle.services.tools import StepTools, Tool, ToolRegistry
+from lifecycle.services.tools import StepTools, Tool, ToolContext, ToolRegistry
 from lifecycle.session.log import Session
 from lifecycle.vocabulary.assembly import Assembler
 from lifecycle.vocabulary.events import Event, InboxTarget
@@ -103,16 +102,6 @@ class AgentRun:
         turn = self.turn
         return _agent_facts(self.session.inbox.pending, turn is not None and turn.go_on, self.keeping, self.disposing)
 
-    @contextmanager
-    def work(self) -> Generator[None]:
-        """What a task of its own does, it does within this; `interrupt` cancels it."""
-        with anyio.CancelScope() as scope:
-            self.scopes.add(scope)
-            try:
-                yield
-            finally:
-                self.scopes.discard(scope)
-
     def interrupt(self) -> None:
         """The host is cancelled where the agent is used, but perhaps not where its tasks are."""
         for scope in self.scopes:
@@ -130,11 +119,13 @@ class AgentRun:
 
         The feeds first: what a hook then does to the agent comes later in them than what it was told.
         """
-        if self.hooks.listeners(point) or self.feeds.open:
+        heard, feeds = self.hooks.chains[point], self.feeds
+        if heard or feeds.open:
             made = payload(self.handle, *values)
-            if self.feeds.open:
-                self.feeds.live(point, made)
-            self.hooks.emit(point, made)
+            if feeds.open:
+                feeds.live(point, made)
+            if heard:
+                self.hooks.emit(point, made)
 
 
 @dataclass(slots=True, eq=False)
@@ -233,8 +224,9 @@ class StepRun:
     def facts(self) -> StepFacts:
         decision, pool = self.decision, self.pool
         admitted = isinstance(decision, Enter) and (bool(decision.messages) or self.owed)
-        unstarted, unsettled = (False, False) if pool is None else (pool.unstarted, pool.unsettled)
-        return _step_facts(admitted, self.retry, unstarted, unsettled)
+        if pool is None:
+            return _step_facts(admitted, self.retry, False, False)
+        return _step_facts(admitted, self.retry, pool.unstarted, pool.unsettled)
 
 
 @dataclass(slots=True, eq=False)
@@ -254,7 +246,11 @@ class ToolCallRun:
     """The arguments as the body takes them, once they were checked."""
     invoked: bool = False
     """The body was called."""
+    context: ToolContext | None = None
+    """What the body was handed, where it runs with nothing around it."""
     outcome: ToolOutcome | None = None
+    own: ToolOutcome | None = None
+    """The outcome as the tool made it, checked and frozen; a hook may put another in its place."""
     result: UserMessage | None = None
     drive: Drive | None = None
     running: bool = False

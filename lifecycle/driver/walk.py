@@ -9,20 +9,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterable
-from types import CoroutineType
-from typing import Any, TypeAlias, cast
+from types import CoroutineType, GeneratorType
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
+import anyio.lowlevel
 
 from lifecycle.definition.machine import ABORT, FAULT
 from lifecycle.definition.table import Table
 from lifecycle.errors import DefinitionError, IllegalTransitionError
+from lifecycle.services.signal import CancelSignal
 
 from .program import Action, Program
 
 log = logging.getLogger("lifecycle")
 
-Flow: TypeAlias = "Generator[Coroutine[Any, Any, str | None] | None, str | None, str]"
+_PATIENCE = 32
+"""After how many awaited things others get a turn, in case none of these has ever suspended."""
+
+
+class Cuttable(NamedTuple):
+    """Work that is given up when the signal fires: its coroutine is cancelled, and comes to nothing."""
+
+    work: Coroutine[Any, Any, str | None]
+    signal: CancelSignal
+
+
+Pending: TypeAlias = Coroutine[Any, Any, str | None] | Cuttable
+_AWAITED, _FLOWS = (CoroutineType, Cuttable), (GeneratorType,)
+Flow: TypeAlias = Generator[Pending | None, str | None, str | None]
 """Yields what is to be awaited and gets its result, or None where it pauses."""
 
 
@@ -32,9 +47,10 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
     Pauses where the drive may not suspend yet, and before a phase of a lane that the drive may not go into yet.
     Returns the event that ended it, or an empty string if it rests.
     """
-    table, stations = program.table, program.stations
+    table, stations, interruptible = program.table, program.stations, program.interruptible
     visited: set[str] = set()
-    event, fresh = "", True
+    event = ""
+    fresh = True
     while True:
         here = stations[run.phase]
         if here.final:
@@ -43,70 +59,86 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
             yield None
         if here.nested is None and not here.actions:
             return ""
-        outcome: str | None = None
+        settles = here.settles
+        outcome: Any = None
         try:
             if here.nested is not None and here.begin is not None:
                 inner = here.begin(run)
                 inner.phase = here.nested.table.initial
-                outcome = here.then[(yield from walk(here.nested, inner, drive))]
-                if program.interruptible and run.signal.fired and not here.settles:
+                ended: Any = yield from walk(here.nested, inner, drive)
+                outcome = here.then[ended]
+                if interruptible and not settles and run.signal.cause is not None:
                     outcome, run.error = ABORT, None  # also if it failed first: nobody has been told yet (ERR-04)
             else:
-                for action in here.actions if fresh else here.actions[-1:]:
-                    if action.once and here.name in visited:
+                for _, perform, suspends, once in here.actions if fresh else here.actions[-1:]:
+                    if once and here.name in visited:
                         continue
-                    if not action.suspends:
-                        outcome = cast("str | None", action.perform(run))
+                    if not suspends:
+                        outcome = perform(run)
                         continue
                     if not drive.live:
                         yield None
-                    if run.signal.fired and not here.settles:
+                    if not settles and run.signal.cause is not None:
                         outcome = ABORT
                         break
-                    done = action.perform(run)
-                    outcome = (yield done) if isinstance(done, CoroutineType) else cast("str | None", done)
-                    if run.signal.fired and not here.settles:
+                    outcome = perform(run)
+                    if type(outcome) in _AWAITED:
+                        outcome = yield outcome
+                    elif type(outcome) in _FLOWS:
+                        outcome = yield from _flow(outcome)
+                    if not settles and run.signal.cause is not None:
                         outcome = ABORT
                         break
-            visited.add(here.name)
+                if here.once:
+                    visited.add(here.name)
             if outcome is None:  # a phase whose last effect has nothing to say leads on by its only event
-                outcome = _only_event(table, here.name)
+                outcome = here.only or _only_event(table, here.name)
         except GeneratorExit:
             raise
         except BaseException as error:
-            if not program.interruptible:
+            if not interruptible:
                 raise
-            outcome = _interrupted(run, error, here.settles)
+            outcome = _interrupted(run, error, settles)
         event = outcome
 
         while True:  # a second round only if no arrow is open or an effect of it raises: then it was not taken
             try:
                 row = table.choose(run.phase, event, run.facts)
             except IllegalTransitionError as error:
-                if not program.interruptible or event in (ABORT, FAULT):
+                if not interruptible or event in (ABORT, FAULT):
                     raise
-                event = _interrupted(run, error, here.settles)
+                event = _interrupted(run, error, settles)
                 continue
             run.phase = row.target
+            emits = program.emits[row]
+            if not emits:
+                break
             try:
                 if event in (ABORT, FAULT):
-                    yield from _emit_all(program.emits[row], run, drive)
+                    yield from _emit_all(emits, run, drive)
                 else:
-                    for action in program.emits[row]:
-                        if action.suspends and not drive.live:
+                    for _, perform, suspends, _ in emits:
+                        if suspends and not drive.live:
                             yield None
-                        done = action.perform(run)
-                        if isinstance(done, CoroutineType):
+                        done: Any = perform(run)
+                        if type(done) in _AWAITED:
                             yield done
+                        elif type(done) in _FLOWS:
+                            yield from _flow(done)
                 break
             except GeneratorExit:
                 raise
             except BaseException as error:
-                if not program.interruptible:
+                if not interruptible:
                     raise
                 run.phase = row.source
-                event = _interrupted(run, error, here.settles)
+                event = _interrupted(run, error, settles)
         fresh = not row.again
+
+
+def _flow(done: Any) -> Flow:
+    flow: Flow = done
+    return flow
 
 
 def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
@@ -115,9 +147,11 @@ def _emit_all(actions: Iterable[Action], run: Any, drive: Drive) -> Flow:
         try:
             if action.suspends and not drive.live:
                 yield None
-            done = action.perform(run)
-            if isinstance(done, CoroutineType):
+            done: Any = action.perform(run)
+            if type(done) in _AWAITED:
                 yield done
+            elif type(done) in _FLOWS:
+                yield from _flow(done)
         except Exception as error:
             if run.error is None and not run.signal.fired:
                 run.error = error
@@ -140,22 +174,18 @@ def _interrupted(run: Any, error: BaseException, settles: bool) -> str:
 
 
 def _only_event(table: Table, phase: str) -> str:
-    events = [event for event in table.rows[phase] if event not in (ABORT, FAULT)]
-    if len(events) != 1:
-        raise DefinitionError(
-            f"{table.name}.{phase}: the performer of the last effect must return one of {', '.join(events)}"
-        )
-    return events[0]
+    events = ", ".join(event for event in table.rows[phase] if event not in (ABORT, FAULT))
+    raise DefinitionError(f"{table.name}.{phase}: the performer of the last effect must return one of {events}")
 
 
 class Drive:
-    """Drives one flow: plainly as far as it goes without suspending, then in a task."""
+    """Drives one flow: plainly as far as it goes without suspending, then in a task or within the flow of another."""
 
     __slots__ = ("_flow", "_pending", "ended", "lane", "live")
 
     def __init__(self, program: Program, run: Any) -> None:
         self._flow = walk(program, run, self)
-        self._pending: Coroutine[Any, Any, str | None] | None = None
+        self._pending: Pending | None = None
         self.live = False
         """It is in a task and may suspend."""
         self.lane = 0
@@ -167,42 +197,110 @@ class Drive:
         """Perform what can be performed without suspending."""
         self._resume(self._flow.send, None)
 
-    def _resume(self, step: Callable[[Any], Coroutine[Any, Any, str | None] | None], value: object) -> None:
+    def _resume(self, step: Callable[[Any], Pending | None], value: object) -> None:
         try:
             self._pending = step(value)
         except StopIteration as end:
             self._pending, self.ended = None, end.value
 
-    async def run(self, lane: int = 0) -> None:
+    def within(self, lane: int) -> Flow:
+        """Perform on, up to the end of `lane`, as a part of the flow of a run that this one belongs to."""
+        if self.ended is not None:
+            return None
+        self.live, self.lane = True, lane
+        step: Callable[[Any], Pending | None] = self._flow.send
+        given: Any = None
+        while True:
+            try:
+                pending = step(given)
+            except StopIteration as end:
+                self.ended = end.value
+                return None
+            if pending is None:
+                return None
+            try:
+                step, given = self._flow.send, (yield pending)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                step, given = self._flow.throw, error
+
+    async def run(self, lane: int = 0, scopes: set[anyio.CancelScope] | None = None) -> None:
         """Perform on, up to the end of `lane`.
 
         A cancellation from outside is `cancel(disposed)`: what is owed is still performed, shielded, and then the
-        cancellation goes on its way.
+        cancellation goes on its way. So is one of the scope that stands in `scopes` meanwhile, which then ends here.
         """
         if self.ended is not None:
             return
+        scopes = set() if scopes is None else scopes
         self.live, self.lane = True, lane
         self._resume(self._flow.send, None)
-        outside = await self._await_pending()
-        if outside is not None:
-            with anyio.CancelScope(shield=True):
-                await self._await_pending()
-            raise outside
+        interrupted: BaseException | None = None
+        try:
+            while self._pending is not None and interrupted is None:
+                interrupted = await self._await_uncut(scopes)
+        except BaseException as outside:
+            await self._settle(outside)
+            raise
+        if interrupted is not None:
+            await self._settle(interrupted)
 
-    async def _await_pending(self) -> BaseException | None:
-        """Await what the flow hands out until it pauses or ends; returns early, with what came, if from outside."""
-        while self._pending is not None:
-            pending, self._pending = self._pending, None
+    async def _settle(self, outside: BaseException) -> None:
+        """Perform what is owed after a cancellation."""
+        with anyio.CancelScope(shield=True):
+            self._resume(self._flow.throw, outside)
             try:
-                result = await pending
-            except Exception as error:
-                self._resume(self._flow.throw, error)
-            except BaseException as error:
-                self._resume(self._flow.throw, error)
-                return error
-            else:
-                self._resume(self._flow.send, result)
-        return None
+                while self._pending is not None:
+                    await self._await_uncut(set())
+            except BaseException as another:
+                self._resume(self._flow.throw, another)
+
+    async def _await_uncut(self, scopes: set[anyio.CancelScope]) -> BaseException | None:
+        """Await what the flow hands out until it pauses or ends, or some of it is cut off by its signal.
+
+        One scope does for all of it until then: it costs more than most of what is awaited. Returns the cancellation
+        of that scope by another than the signal, and raises all others; the flow has been told of neither.
+        """
+        awaited, cut, spent = 0, False, False
+        pending: Pending | None = None
+        cancelled: BaseException | None = None
+        with anyio.CancelScope() as scope:
+            scopes.add(scope)
+            try:
+                while self._pending is not None and not spent:
+                    pending, self._pending = self._pending, None
+                    try:
+                        if type(pending) is Cuttable:
+                            cut = True
+                            pending.signal.call(scope.cancel, self)
+                            result = await pending.work
+                            pending.signal.forget(self)
+                            cut, spent = False, pending.signal.fired
+                        else:
+                            work: Any = pending
+                            result = await work
+                        awaited += 1
+                        if awaited % _PATIENCE == 0 and not spent:
+                            await anyio.lowlevel.checkpoint()
+                    except Exception as error:
+                        if isinstance(pending, Cuttable):
+                            pending.signal.forget(self)
+                            cut, spent = False, pending.signal.fired
+                        self._resume(self._flow.throw, error)
+                    else:
+                        self._resume(self._flow.send, result)
+            except anyio.get_cancelled_exc_class() as error:
+                cancelled = error
+                raise
+            finally:
+                scopes.discard(scope)
+                if isinstance(pending, Cuttable):
+                    pending.signal.forget(self)
+        if cut:
+            self._resume(self._flow.send, None)
+            return None
+        return cancelled
 
 
 def perform_now(program: Program, run: Any, event: str) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 from weakref import WeakSet
 
 import anyio
@@ -84,6 +84,11 @@ class Explanation:
         return "\n".join(lines)
 
 
+class _Chains(dict[str, Chain]):
+    def __missing__(self, name: str) -> Chain:
+        raise UnknownHookPointError(name, self)
+
+
 class Hooks(Listening):
     """A registry of listeners. An agent hears its own; registries add up, and stay live in their sum.
 
@@ -118,7 +123,8 @@ class Hooks(Listening):
         self.order: Order = {name: place} if name else {}
         """What this set, and each that it was added up from, says of its place."""
         check(self.order)
-        self._chains: dict[str, Chain] = dict.fromkeys(self.points, ())  # what runs: the one look-up of a dispatch
+        self.chains: Mapping[str, Chain] = _Chains.fromkeys(self.points, ())
+        """Who listens, by point, in the order in which they are called: the one look-up of a dispatch."""
         self._front: dict[str, Chain] = {}
         self._back: dict[str, Chain] = {}
         self._parts: tuple[Hooks, ...] = ()
@@ -150,10 +156,7 @@ class Hooks(Listening):
 
     def listeners(self, name: str) -> tuple[Listener, ...]:
         """Those who listen at `name`, in the order in which they are called. Empty is false, and costs one look-up."""
-        try:
-            return self._chains[name]
-        except KeyError:
-            raise UnknownHookPointError(name, self.points) from None
+        return self.chains[name]
 
     def __add__(self, other: Hooks) -> Hooks:
         """A registry of both: the left one's listeners first. Later changes of either show up in it.
@@ -189,7 +192,7 @@ class Hooks(Listening):
             on_fault=point.on_fault.value,
             may_change=point.may_change,
             may_replace=point.replaces,
-            listeners=tuple(listener.name for listener in self._chains[name]),
+            listeners=tuple(listener.name for listener in self.chains[name]),
         )
 
     def _point(self, name: str) -> HookPoint:
@@ -201,8 +204,8 @@ class Hooks(Listening):
     def _refresh(self, name: str) -> None:
         chain = self._front.get(name, ())
         for part in self._parts:
-            chain += part._chains.get(name, ())
-        self._chains[name] = arranged(chain + self._back.get(name, ()), self.order)
+            chain += part.chains.get(name, ())
+        cast("_Chains", self.chains)[name] = arranged(chain + self._back.get(name, ()), self.order)
         for other in self._sums:
             other._refresh(name)
 
@@ -221,15 +224,17 @@ class Hooks(Listening):
 
         At a point whose fault is not contained (`agent/created`), the first exception is raised instead.
         """
-        chain = self.listeners(name)
+        chain = self.chains[name]
         if not chain:
             return
-        contained = self._dispatched(name, Mode.EMIT).on_fault is OnFault.CONTAINED
+        point = self.points[name]
+        if point.mode is not Mode.EMIT:
+            self._dispatched(name, Mode.EMIT)
         for listener in chain:
             try:
                 returned = listener.function(payload)
             except Exception:
-                if not contained:
+                if point.on_fault is not OnFault.CONTAINED:
                     raise
                 log.exception("%s failed at %r; the failure is contained", listener.name, name)
                 continue
@@ -245,7 +250,7 @@ class Hooks(Listening):
         Raises:
             IllegalVerdictError: if a listener returns anything: it might have been meant as a veto.
         """
-        chain = self.listeners(name)
+        chain = self.chains[name]
         if not chain:
             return
         point = self._dispatched(name, Mode.VETO)
@@ -261,7 +266,7 @@ class Hooks(Listening):
         Raises:
             IllegalVerdictError: if an answer is not among the verdicts of the point.
         """
-        chain = self.listeners(name)
+        chain = self.chains[name]
         if not chain:
             return None
         point = self._dispatched(name, Mode.SERIAL)
@@ -277,7 +282,7 @@ class Hooks(Listening):
 
     async def parallel(self, name: str, payload: object) -> None:
         """Start everybody together and wait for all; then raise the failure that came first (DSP-04)."""
-        chain = self.listeners(name)
+        chain = self.chains[name]
         if not chain:
             return
         point = self._dispatched(name, Mode.PARALLEL)
@@ -319,7 +324,7 @@ class Hooks(Listening):
             IllegalVerdictError: into the next wrapper out, if a listener returns what the point does not allow.
             NextCalledTwiceError, IllegalPayloadError: out of `next()`.
         """
-        chain = self.listeners(name)
+        chain = self.chains[name]
         if not chain:
             made = default(payload)
             return await made if hasattr(made, "__await__") else made

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from inspect import isawaitable
 from typing import Any, Protocol, runtime_checkable
 
 from lifecycle.errors import InvalidPreparedCallError, ModelError, RouteError
@@ -82,6 +81,11 @@ class BoundCall:
         Raises:
             InvalidPreparedCallError: the second time, or for another configuration than the prepared one.
         """
+        self.use(request)
+        return _guarded(self.prepared.open, request, signal)
+
+    def use(self, request: Request) -> None:
+        """Take note that its stream is being opened. Raises as `stream`."""
         own = self.prepared.config
         if self._used or (request.config is not own and request.config != own):
             why = "was already used" if self._used else "was prepared for another configuration"
@@ -89,7 +93,6 @@ class BoundCall:
                 Failure(message=f"the prepared call {why}; prepare again", code=FailureCode.INVALID_PREPARED_CALL.value)
             )
         self._used = True
-        return _guarded(self.prepared.open, request, signal)
 
 
 async def _guarded(
@@ -100,13 +103,11 @@ async def _guarded(
         chunks = open_stream(request, signal)
         async for chunk in chunks:
             if type(chunk) is Finish:
-                yield chunk if chunk.replay is None else _frozen(chunk)
+                yield whole(chunk)
                 return
             yield chunk
     except Exception as error:
-        failure = failure_of(error)
-        aborted = signal.fired or failure.code == FailureCode.ABORTED
-        yield Finish(FinishKind.ABORTED if aborted else FinishKind.ERROR, failure)
+        yield failing(error, signal)
     finally:
         try:
             await close_stream(chunks)
@@ -114,8 +115,17 @@ async def _guarded(
             log.exception("the stream of the adapter %r could not be closed", request.config.provider)
 
 
-def _frozen(finish: Finish) -> Finish:
+def failing(error: Exception, signal: CancelSignal) -> Finish:
+    """The terminal chunk that a failure of an adapter becomes (STR-04)."""
+    failure = failure_of(error)
+    aborted = signal.fired or failure.code == FailureCode.ABORTED
+    return Finish(FinishKind.ABORTED if aborted else FinishKind.ERROR, failure)
+
+
+def whole(finish: Finish) -> Finish:
     """The finish with its replay state frozen: it is opaque, so nothing has looked at it before."""
+    if finish.replay is None:
+        return finish
     replay = freeze(finish.replay, "replay")
     return finish._replace(replay=replay if isinstance(replay, tuple) else None)
 
@@ -180,7 +190,7 @@ class Models:
                 )
             )
         prepared = model.prepare(config, signal)
-        return _bind(prepared) if isawaitable(prepared) else BoundCall(prepared)
+        return BoundCall(prepared) if isinstance(prepared, PreparedCall) else _bind(prepared)
 
 
 async def _bind(prepared: Awaitable[PreparedCall]) -> BoundCall:

@@ -13,12 +13,13 @@ from pydantic_core import to_jsonable_python
 from lifecycle.errors import NotJsonError
 from lifecycle.vocabulary.events import ToolFault
 from lifecycle.vocabulary.messages import Content, ImageBlock, TextBlock, text
-from lifecycle.vocabulary.values import FrozenDict, JsonValue, freeze, mend
+from lifecycle.vocabulary.values import FrozenDict, JsonValue, Value, freeze, mend
 
 from .callables import close
 from .points import ToolOutcome
 
-_told = json.JSONEncoder(ensure_ascii=False).encode  # once: `json.dumps` makes an encoder for each call
+# Once: `json.dumps` makes an encoder for each call, and `json.loads` looks for a mark that no text of ours has.
+_told, _parsed = json.JSONEncoder(ensure_ascii=False).encode, json.JSONDecoder().decode
 
 
 def error_outcome(code: str, message: str, name: str | None = None) -> ToolOutcome:
@@ -38,20 +39,29 @@ def outcome_of(returned: object, tool: str) -> ToolOutcome:
     if isinstance(returned, str):
         return ToolOutcome(text(mend(str.__str__(returned))))
     if isinstance(returned, ToolOutcome):
-        content = _content(returned.content)
-        if content is not None and isinstance(cast("object", returned.error), ToolFault | None):
-            return returned if content is returned.content else dataclasses.replace(returned, content=content)
-        return _invalid(returned, tool, "a ToolOutcome whose content is no tuple of text and image blocks")
-    content = _content((returned,) if isinstance(returned, (TextBlock, ImageBlock)) else returned)
+        content, fault = _content(returned.content), cast("object", returned.error)
+        if content is None or not isinstance(fault, ToolFault | None):
+            return _invalid(returned, tool, "a ToolOutcome whose content is no tuple of text and image blocks")
+        try:
+            value = freeze(returned.value)
+        except NotJsonError as wrong:
+            return _invalid(returned, tool, f"a ToolOutcome whose value {wrong.reason}")
+        return dataclasses.replace(returned, content=content, value=value, error=fault and _mended(fault))
+    number = isinstance(returned, (int, float))
+    content = None if number else _content((returned,) if isinstance(returned, (TextBlock, ImageBlock)) else returned)
     if content:
         return ToolOutcome(content)
     try:
-        value = freeze(plain(returned))
+        value = freeze(returned if number else plain(returned))
     except NotJsonError as wrong:
         return _invalid(returned, tool, f"{type(returned).__name__}: {wrong.path or 'it'} {wrong.reason}")
     except Exception as wrong:  # a serializer of the value's own
         return _invalid(returned, tool, f"{type(returned).__name__}, which could not be told as JSON: {wrong!r}")
     return ToolOutcome(text(_told(value)), value=value)
+
+
+def _mended(fault: ToolFault) -> ToolFault:
+    return ToolFault(code=mend(fault.code), name=None if fault.name is None else mend(fault.name))
 
 
 def _invalid(returned: object, tool: str, what: str) -> ToolOutcome:
@@ -81,11 +91,13 @@ def plain(value: object) -> object:
     """`value` with models and dataclasses in it as plain JSON, and its text mended. The rest is as it was."""
     if isinstance(value, str):
         return mend(str.__str__(value))
-    if isinstance(value, Mapping) and not isinstance(value, FrozenDict):
+    if isinstance(value, (dict, Mapping)) and not isinstance(value, FrozenDict):
         items = cast("Mapping[object, object]", value).items()
         return {plain(key) if isinstance(key, str) else key: plain(item) for key, item in items}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in cast("list[object]", value)]
+    if isinstance(value, Value):
+        return plain(json.loads(value.model_dump_json()))
     if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="json"))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -102,7 +114,7 @@ def parse_arguments(raw: str) -> FrozenDict | str:
     if not raw or raw.isspace():
         return FrozenDict()
     try:
-        loaded: object = json.loads(raw)
+        loaded: object = _parsed(raw)
         try:
             parsed: JsonValue = freeze(loaded)
         except NotJsonError:

@@ -20,29 +20,25 @@ class CancelSignal:
     and are awaited to their end. Tool bodies and adapter streams also run in a scope that it cancels.
     """
 
-    __slots__ = ("_callbacks", "_cause")
+    __slots__ = ("_callbacks", "cause")
 
     def __init__(self) -> None:
-        self._cause: CancelCause | None = None
+        self.cause: CancelCause | None = None
+        """Why it fired; None while it has not. Only `fire` sets it; an attribute, because it is read all the time."""
         self._callbacks: dict[object, Callable[[], object]] = {}
 
     def __repr__(self) -> str:
-        return f"<CancelSignal {'open' if self._cause is None else self._cause.kind}>"
-
-    @property
-    def cause(self) -> CancelCause | None:
-        """Why it fired; None while it has not."""
-        return self._cause
+        return f"<CancelSignal {'open' if self.cause is None else self.cause.kind}>"
 
     @property
     def fired(self) -> bool:
-        return self._cause is not None
+        return self.cause is not None
 
     def fire(self, cause: CancelCause) -> bool:
         """Fire it. The first cause stays (CAN-01); returns whether this was the first."""
-        if self._cause is not None:
+        if self.cause is not None:
             return False
-        self._cause = cause
+        self.cause = cause
         callbacks, self._callbacks = self._callbacks, {}
         for callback in callbacks.values():
             callback()
@@ -50,12 +46,12 @@ class CancelSignal:
 
     def raise_if_fired(self) -> None:
         """Raises TurnCancelledError once it has fired."""
-        if self._cause is not None:
-            raise TurnCancelledError(self._cause)
+        if self.cause is not None:
+            raise TurnCancelledError(self.cause)
 
     async def wait(self) -> None:
         """Wait until it fires."""
-        if self._cause is None:
+        if self.cause is None:
             event = anyio.Event()
             with self.calling(event.set):
                 await event.wait()
@@ -66,7 +62,7 @@ class CancelSignal:
 
     def call(self, callback: Callable[[], object], key: object) -> None:
         """For `calling` and `scope`: call `callback` when it fires, unless `key` is forgotten by then."""
-        if self._cause is None:
+        if self.cause is None:
             self._callbacks[key] = callback
         else:
             callback()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from asyncio import CancelledError, current_task
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import get_ident
@@ -34,7 +34,6 @@ Parallel: TypeAlias = bool | Callable[[FrozenDict], object]
 When: TypeAlias = Callable[[AgentHandle], bool]
 """Whether the tool is offered in a step; it may read `agent.step`."""
 
-_UNFINISHED = ToolOutcome(())
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
@@ -88,7 +87,7 @@ class Tool:
         when: See `When`; None is always.
     """
 
-    __slots__ = ("_async", "_check", "_context", "function", "parallel", "spec", "when")
+    __slots__ = ("_check", "_context", "function", "is_async", "parallel", "spec", "when")
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Tool:
             if is_async(asked):
                 raise ToolDefinitionError(f"{name_of(asked)} of the tool {spec.name} is async, but nobody waits for it")
         self.spec, self.function, self.parallel, self.when = spec, body, parallel, when
-        self._check, self._context, self._async = check, context, is_async(body)
+        self._check, self._context, self.is_async = check, context, is_async(body)
 
     @property
     def name(self) -> str:
@@ -147,27 +146,42 @@ class Tool:
         ABORTED_BEFORE_DISPATCH if the body never began; a failure of its own stays (TLP-04). What the body deferred
         is kept, also if it fails. Cancellation of a scope around it is raised.
         """
-        signal = context.signal
-        if signal.fired:
+        if context.signal.fired:
             return self._aborted(began=False)
-        if self._context is not None:
-            kwargs = {**kwargs, self._context: context}
-        outcome = _UNFINISHED
-        begun = _Begun(self.function, kwargs)
+        begun = _Begun(self.function, self._with(kwargs, context))
+        outcome: ToolOutcome | None = None
+        with context.signal.scope():
+            outcome = await self._outcome(begun if self.is_async else partial(anyio.to_thread.run_sync, begun))
+        return self._concluded(outcome, context, began=begun.began)
+
+    async def run_uncut(self, kwargs: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """`run` of an async body, whose caller cancels it when the signal fires. `cut` then makes its outcome."""
+        outcome = await self._outcome(partial(self.function, **self._with(kwargs, context)))
+        return self._concluded(outcome, context, began=True)
+
+    def cut(self, context: ToolContext) -> ToolOutcome:
+        """The outcome of a body that was cancelled."""
+        return self._concluded(None, context, began=True)
+
+    def _with(self, kwargs: Mapping[str, Any], context: ToolContext) -> Mapping[str, Any]:
+        return kwargs if self._context is None else {**kwargs, self._context: context}
+
+    async def _outcome(self, begin: Callable[[], Awaitable[Any]]) -> ToolOutcome:
         try:
-            with signal.scope():
-                returned = await (begun() if self._async else anyio.to_thread.run_sync(begun))
-                outcome = outcome_of(returned, self.name)
+            return outcome_of(await begin(), self.name)
         except ToolError as error:
-            outcome = error_outcome(error.code, error.message or error.code, type(error).__name__)
+            return error_outcome(error.code, error.message or error.code, type(error).__name__)
         except (Exception, SystemExit) as error:
-            outcome = _failed(error)
+            return _failed(error)
         except CancelledError as error:
             if not _is_stray():
                 raise
-            outcome = _failed(error)
-        if signal.fired and outcome.error is None:
-            outcome = self._aborted(began=begun.began)
+            return _failed(error)
+
+    def _concluded(self, outcome: ToolOutcome | None, context: ToolContext, *, began: bool) -> ToolOutcome:
+        """The outcome with what the context asked for; None where the body was cancelled."""
+        if outcome is None or (context.signal.fired and outcome.error is None):
+            outcome = self._aborted(began=began)
         if context.deferred or context.concludes:
             return replace(
                 outcome,

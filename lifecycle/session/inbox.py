@@ -13,7 +13,9 @@ from typing import Literal, TypeAlias
 from lifecycle.errors import DuplicateMessageError, SessionError
 from lifecycle.vocabulary.events import InboxSpliced, InboxTarget
 from lifecycle.vocabulary.messages import UserMessage
+from lifecycle.vocabulary.values import trusted
 
+_spliced = trusted(InboxSpliced)
 Messages: TypeAlias = tuple[UserMessage, ...]
 _TARGETS: tuple[InboxTarget, ...] = ("next-step", "next-turn")
 """In the order in which they are claimed and cleared."""
@@ -27,7 +29,8 @@ class Inbox:
 
     __slots__ = ("_append", "_ids", "_lists")
 
-    def __init__(self, append: Callable[[InboxSpliced], object]) -> None:
+    def __init__(self, append: Callable[..., object]) -> None:
+        """`append` takes a record, and whether it is `proven`."""
         self._append = append
         self._lists: Mapping[InboxTarget, list[UserMessage]] = {target: [] for target in _TARGETS}
         self._ids: set[str] = set()
@@ -70,21 +73,25 @@ class Inbox:
         inserted = tuple(insert)
         if gone or inserted:
             self._append(
-                InboxSpliced(
+                _spliced(
                     target=target, start=first, removed_count=len(gone) or None, inserted=inserted, outcome=outcome
-                )
+                ),
+                proven=not inserted,
             )
         return gone
 
-    def insert(self, target: InboxTarget, message: UserMessage) -> None:
-        """Put `message` at the end of a list. Raises DuplicateMessageError if its id is pending."""
-        self._append(InboxSpliced(target=target, start=len(self._lists[target]), inserted=(message,)))
+    def insert(self, target: InboxTarget, message: UserMessage, *, proven: bool = False) -> None:
+        """Put `message` at the end of a list, `proven` as for `append`. Raises DuplicateMessageError if one waits."""
+        record = _spliced(target=target, start=len(self._lists[target]), inserted=(message,))
+        self._append(record, proven=proven)
 
     def claim(self, first: bool) -> Messages:
         """Take what the next step gets: all of next-step and, if it is the `first` claim of a turn, one prompt.
 
         Recorded as one pure deletion for each list that it touches (CLM-01, CLM-02, CLM-03); none if nothing waits.
         """
+        if not self._ids:
+            return ()
         claimed = self.splice("next-step", 0, math.inf)
         return claimed + self.splice("next-turn", 0, 1) if first else claimed
 

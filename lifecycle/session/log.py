@@ -12,7 +12,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 from lifecycle.errors import (
     DuplicateMessageError,
@@ -29,7 +29,10 @@ from lifecycle.vocabulary.events import (
     InboxSpliced,
     RequestContext,
     RequestHeader,
+    StepEnd,
+    StepStart,
     SurfaceOp,
+    ToolCallEvent,
     TurnEnd,
     TurnStart,
 )
@@ -41,6 +44,9 @@ from .inbox import Inbox
 from .surface import AnyMessage, Surface
 from .view import View
 
+_new: Any = cast("Any", tuple).__new__  # what a named tuple's own constructor comes to, at half the price
+_PLAIN = frozenset({StepStart.type, StepEnd.type, ToolCallEvent.type})
+"""The most frequent records of which nothing is kept but themselves."""
 _logger = logging.getLogger("lifecycle")
 _LONGEST_ID = 200
 _Callbacks: TypeAlias = "tuple[tuple[Callable[[Event], object]], ...]"
@@ -237,6 +243,11 @@ class Session:
         return self._appending
 
     @property
+    def kept(self) -> bool:
+        """Whether a store keeps it."""
+        return self._writer is not None
+
+    @property
     def closed(self) -> bool:
         return self._closed
 
@@ -277,25 +288,36 @@ class Session:
             raise ReentrantAppendError(data.type, self._appending.type)
         if self._closed or self.read_only:
             raise self._not_writable(data)
-        event = Event(
-            len(self._events), self.clock(), data, surface, None if sources is None else tuple(sources), ignorable
-        )
-        self.surface.check(event)
-        if isinstance(data, InboxSpliced):
-            self.inbox.check(data)
+        if sources is not None:
+            sources = tuple(sources)
+        event: Event = _new(Event, (len(self._events), self.clock(), data, surface, sources, ignorable))
+        if surface is not None or sources is not None or data.on_surface:
+            self.surface.check(event)
+        splice = data if isinstance(data, InboxSpliced) else None
+        if splice is not None:
+            self.inbox.check(splice)
         line = "" if proven and self._writer is None else _encoded(event)
         self._appending = event
         try:
             for (veto,) in self._vetoes:
                 veto(event)
-            self._commit(event)
+            if surface is None and data.type in _PLAIN:
+                self._events.append(event)
+            else:
+                self._commit(event)
             if self._writer is not None:
                 self._writer.write(event, line)
             try:
-                self._announce(event)
+                for (observer,) in self._observers:
+                    try:
+                        observer(event)
+                    except Exception:
+                        _logger.exception(
+                            "an observer of event %d (%s) of session %r failed", event.seq, event.type, self.id
+                        )
             finally:  # a cancellation that passes through an observer must not leave the projection behind the log
-                if isinstance(data, InboxSpliced):
-                    self.inbox.apply(data)
+                if splice is not None:
+                    self.inbox.apply(splice)
         finally:
             self._appending = None
             if self._deferred:
@@ -322,13 +344,6 @@ class Session:
                 self._context = event.data
             case _:
                 pass
-
-    def _announce(self, event: Event) -> None:
-        for (observer,) in self._observers:
-            try:
-                observer(event)
-            except Exception:
-                _logger.exception("an observer of event %d (%s) of session %r failed", event.seq, event.type, self.id)
 
     def observe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Call `callback` after each commit, in the order of registration; returns what ends that.

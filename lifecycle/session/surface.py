@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from lifecycle.errors import SurfaceError
 from lifecycle.vocabulary.events import (
@@ -101,7 +101,10 @@ class Surface:
         data, op = event.data, event.surface
         if event.sources is not None:
             _check_sources(event, event.sources)
-        if isinstance(data, Opaque):
+        kind = type(data)
+        if op == "append" and (kind is AssistantMessageEvent or kind is ToolResultEvent or kind is UserMessageEvent):
+            return  # nearly all
+        if kind is Opaque:
             return
         if not isinstance(data, _BEARERS):
             if op is not None:
@@ -159,18 +162,21 @@ class Surface:
     def apply(self, event: Event) -> None:
         """Take in an event that was checked. Log-only events change nothing."""
         op = event.surface
-        if op is None or isinstance(event.data, Opaque):
+        data: Any = event.data
+        kind = cast("object", type(data))
+        if op is None or kind is Opaque:
             return
-        if isinstance(op, Replace):
+        if op != "append":
             self._replace(event, op)
             return
         self._place[event.seq] = len(self._order)
         self._order.append(event)
-        data = cast("SurfaceEvent", event.data)
-        self._note(event)
-        if _head_section(event) is not None:
-            self._dirty = True
-        elif not self._dirty and _visible(data.message):
+        if kind is not AssistantMessageEvent and kind is not ToolResultEvent:
+            self._note(event)
+            if _head_section(event) is not None:
+                self._dirty = True
+                return
+        if not self._dirty and _visible(data.message):
             self._messages.append(data.message)
 
     def _replace(self, event: Event, op: Replace) -> None:
@@ -272,16 +278,14 @@ def _order(message: SystemMessage) -> float:
 
 
 def _visible(message: AnyMessage) -> bool:
-    match message:
-        case SystemMessage():
-            return any(block.text for block in message.content)
-        case AssistantMessage():
-            return bool(message.content)
-        case UserMessage():
-            return True
+    if isinstance(message, SystemMessage):
+        return any(block.text for block in message.content)
+    return isinstance(message, UserMessage) or bool(message.content)
 
 
 def _check_sources(event: Event, sources: tuple[int, ...]) -> None:
+    if len(sources) == 1 and 0 <= sources[0] < event.seq:
+        return  # nearly all cite one
     if len(set(sources)) != len(sources):
         raise SurfaceError(f"{_said(event)} cites {_some(list(sources))}: each source may be named once")
     foreign = [seq for seq in sources if not 0 <= seq < event.seq]

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -15,7 +16,7 @@ from pydantic import Field, ValidationError
 from lifecycle.errors import HookFactoryError
 from lifecycle.vocabulary.values import Value
 
-from .scenario import Scenario
+from .scenario import Data, Scenario
 
 FORMAT: Literal["lifecycle-case/1"] = "lifecycle-case/1"
 
@@ -23,7 +24,7 @@ FORMAT: Literal["lifecycle-case/1"] = "lifecycle-case/1"
 _COLUMNS = 110
 
 
-class Case(Value, frozen=True):
+class Case(Data, frozen=True):
     """A scenario, and how it is performed."""
 
     scenario: Scenario = Scenario()
@@ -33,7 +34,7 @@ class Case(Value, frozen=True):
     Only whether it lets itself be cancelled is then judged."""
 
 
-class Fixture(Value, frozen=True):
+class Fixture(Data, frozen=True):
     """A case on file: with what fails, and whose hooks they are as `module:name`, if they can be imported."""
 
     format: Literal["lifecycle-case/1"] = FORMAT
@@ -143,7 +144,7 @@ def _brought(thing: object) -> tuple[list[str], str]:
 
 def spelt(value: object) -> str:
     """A value of ours as Python, without what is usual."""
-    if isinstance(value, Value):
+    if isinstance(value, (Data, Value)):
         return f"{type(value).__name__}({', '.join(f'{name}={spelt(one)}' for name, one in _told(value))})"
     if isinstance(value, tuple):
         items = [spelt(one) for one in cast("tuple[object, ...]", value)]
@@ -153,17 +154,22 @@ def spelt(value: object) -> str:
     return repr(value.value if isinstance(value, Enum) else value)
 
 
-def _told(value: Value) -> Iterator[tuple[str, object]]:
+def _told(value: Data | Value) -> Iterator[tuple[str, object]]:
     """The fields of a value that are not as usual."""
-    for name, info in type(value).model_fields.items():
-        if getattr(value, name) != info.get_default(call_default_factory=True):
+    usual: dict[str, object]
+    if isinstance(value, Data):
+        usual = {name: info.get_default(call_default_factory=True) for name, info in type(value).model_fields.items()}
+    else:
+        usual = {one.name: one.default for one in fields(value)}
+    for name, default in usual.items():
+        if getattr(value, name) != default:
             yield name, getattr(value, name)
 
 
-def _classes(value: object) -> set[type[Value]]:
+def _classes(value: object) -> set[type[Data | Value]]:
     """The classes that `spelt` names."""
-    if isinstance(value, Value):
+    if isinstance(value, (Data, Value)):
         return {type(value)}.union(*(_classes(one) for _, one in _told(value)))
     if isinstance(value, tuple):
-        return set[type[Value]]().union(*map(_classes, cast("tuple[object, ...]", value)))
+        return set[type[Data | Value]]().union(*map(_classes, cast("tuple[object, ...]", value)))
     return set()

@@ -16,9 +16,6 @@ def fingerprint(value: Any) -> object:
     """Equal for the same value as long as nobody changes it. What is no plain value, such as an agent, is itself."""
     if value is None or isinstance(value, (str, int, float)):
         return value
-    if isinstance(value, Value):
-        held = value.__dict__  # and not everything in there: a cached property is no change
-        return type(value), tuple(fingerprint(held.get(name)) for name in type(value).model_fields)
     if isinstance(value, dict):
         return tuple((name, fingerprint(one)) for name, one in cast("dict[str, Any]", value).items())
     if isinstance(value, (tuple, list)):
@@ -30,16 +27,16 @@ def fingerprint(value: Any) -> object:
 
 def invalid(value: Any) -> str | None:
     """What is wrong with a verdict or a value in it that was copied or constructed without validation; else None."""
-    if isinstance(value, Value):
-        try:
-            type(value).model_validate(value.model_dump(warnings=False))
-        except ValidationError as wrong:
-            first = wrong.errors()[0]
-            return f"{type(value).__name__}.{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return None
     parts: list[Any] = []
     if isinstance(value, (tuple, list)):
         parts = list(cast("tuple[Any, ...]", value))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = [getattr(value, one.name, None) for one in dataclasses.fields(value)]
-    return next((wrong for wrong in map(invalid, parts) if wrong is not None), None)
+    wrong = next((wrong for wrong in map(invalid, parts) if wrong is not None), None)
+    if wrong is None and isinstance(value, Value):
+        try:
+            type(value)(**{one.name: getattr(value, one.name) for one in dataclasses.fields(value)})
+        except ValidationError as refused:
+            first = refused.errors()[0]
+            return f"{type(value).__name__}.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return wrong

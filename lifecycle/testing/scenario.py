@@ -11,18 +11,32 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, Self, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.alias_generators import to_camel
 
 from lifecycle.services.points import POINTS, Mode
 from lifecycle.vocabulary.chunks import FinishKind, Usage
 from lifecycle.vocabulary.failures import Failure
 from lifecycle.vocabulary.requests import SystemUpdate
-from lifecycle.vocabulary.values import Value
 
 Cause: TypeAlias = Literal["user", "parent", "hook", "disposed"]
 
 
-class Act(Value, frozen=True):
+class Data(BaseModel, frozen=True):
+    """The base of what can be written down and made smaller: frozen, closed, camelCase in JSON."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+    )
+
+
+class Act(Data, frozen=True):
     """Something done to the agent: by the outside world, or from within a hook or a tool.
 
     `remove` and `replace` edit the oldest pending message. For the outside world only: `maintain`; `dispose` leaves
@@ -60,7 +74,7 @@ class Move(Act, frozen=True):
     """After how many moves of the run; earlier if nothing else can move. Those of one number keep their order."""
 
 
-class AskedCall(Value, frozen=True):
+class AskedCall(Data, frozen=True):
     """A tool call that the model asks for."""
 
     tool: str = "work"
@@ -70,7 +84,7 @@ class AskedCall(Value, frozen=True):
     """By default `call-R-N`: the N-th call of request R."""
 
 
-class Answer(Value, frozen=True):
+class Answer(Data, frozen=True):
     """What the model streams to one request; each chunk is one thing that the schedule releases."""
 
     text: tuple[str, ...] = ()
@@ -89,7 +103,7 @@ class Answer(Value, frozen=True):
     """How many moves the adapter needs to close a stream that was not read to its end."""
 
 
-class ToolScript(Value, frozen=True):
+class ToolScript(Data, frozen=True):
     """A tool, and how each of its calls goes."""
 
     name: str = "work"
@@ -159,7 +173,7 @@ def behaviours(point: str) -> tuple[Behaviour, ...]:
     )
 
 
-class HookScript(Value, frozen=True):
+class HookScript(Data, frozen=True):
     """One listener at one hook point, and what it does there."""
 
     point: str
@@ -189,7 +203,7 @@ class HookScript(Value, frozen=True):
         return self
 
 
-class Scenario(Value, frozen=True):
+class Scenario(Data, frozen=True):
     """One run of one agent, as data.
 
     Scenario(

@@ -158,10 +158,7 @@ class Trace:
 
     def _fields(self, value: object) -> dict[str, object]:
         """The telling fields of a record, a payload, a frame or a plain value."""
-        if isinstance(value, Value):
-            names = list(type(value).model_fields)
-        else:
-            names = [field.name for field in dataclasses.fields(cast("Any", value))]
+        names = [field.name for field in dataclasses.fields(cast("Any", value))]
         found = ((name, getattr(value, name)) for name in names if name not in UNTOLD)
         return {to_camel(name): self._brief(item) for name, item in found if item is not None}
 

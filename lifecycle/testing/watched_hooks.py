@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.points import HookPoint
-from lifecycle.services.waterfall import Listener
+from lifecycle.services.waterfall import Chain, Listener
 
 from .watch import Watch
 
@@ -22,7 +24,9 @@ class WatchedHooks(Hooks):
 
     def _refresh(self, name: str) -> None:
         point = self.points[name]
-        self._chains[name] = tuple(self._of(point, listener) for listener in self._inner.listeners(name))
+        cast("dict[str, Chain]", self.chains)[name] = tuple(
+            self._of(point, listener) for listener in self._inner.listeners(name)
+        )
         for other in self._sums:
             other._refresh(name)
 

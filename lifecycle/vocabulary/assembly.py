@@ -17,7 +17,9 @@ from .chunks import (
     UsageReport,
 )
 from .messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
-from .values import JsonValue
+from .values import JsonValue, trusted
+
+_text, _reasoning, _tool_call = trusted(TextBlock), trusted(ReasoningBlock), trusted(ToolCallBlock)
 
 _CALLLESS = frozenset({FinishKind.MAX_TOKENS, FinishKind.CONTENT_FILTER, FinishKind.REFUSAL})
 """The finishes after which no call runs: the turn does not go on for its results (STR-08)."""
@@ -39,11 +41,11 @@ class _Draft:
         joined = "".join(self.parts)
         match self.kind:
             case "text":
-                return TextBlock(text=joined)
+                return _text(text=joined)
             case "reasoning":
-                return ReasoningBlock(text=joined)
+                return _reasoning(text=joined)
             case "tool-call" if self.name is not None:
-                return ToolCallBlock(id=self.id or f"call-{index}", name=self.name, arguments=joined)
+                return _tool_call(id=self.id or f"call-{index}", name=self.name, arguments=joined)
             case _:
                 return None
 
@@ -69,6 +71,9 @@ class Assembler:
         self.usage: Usage | None = None
 
     def add(self, chunk: Chunk) -> None:
+        if type(chunk) is TextDelta:  # nearly all are
+            self._delta("text", chunk.at, chunk.text)
+            return
         match chunk:
             case TextDelta():
                 self._delta("text", chunk.at, chunk.text)
@@ -104,7 +109,7 @@ class Assembler:
         cut off or withheld, and those that were never closed where nobody said that the answer is whole.
         """
         finish = self.finish or Finish()
-        drafts = [(draft, draft.build(index)) for index, draft in sorted(self._drafts.items())]
+        drafts = [(draft, draft.build(index)) for index, draft in self._in_order()]
         built = [(block, self._stays(draft, block)) for draft, block in drafts if block is not None]
         replay = finish.replay if finish.replay is not None and len(finish.replay) == len(built) else None
         if replay is not None:
@@ -119,9 +124,13 @@ class Assembler:
             return draft.closed is not None
         return finish.kind not in _CALLLESS
 
+    def _in_order(self) -> list[tuple[int, _Draft]]:
+        drafts = list(self._drafts.items())
+        return sorted(drafts) if len(drafts) > 1 else drafts
+
     def visible(self) -> tuple[Block, ...]:
         """The text and reasoning that a cancelled stream has shown so far; empty if only blanks."""
-        built = [draft.build(index) for index, draft in sorted(self._drafts.items())]
+        built = [draft.build(index) for index, draft in self._in_order()]
         return tuple(block for block in built if isinstance(block, (TextBlock, ReasoningBlock)) and block.text.strip())
 
 

@@ -7,7 +7,9 @@ so that a recorded stream gives back exactly what came (SET-05). `at` is the ind
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import StrEnum
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter
@@ -105,7 +107,11 @@ class Finish(NamedTuple):
 
 Chunk: TypeAlias = BlockStart | TextDelta | ReasoningDelta | ToolCallDelta | BlockEnd | UsageReport | Finish
 
-_block: TypeAdapter[Block] = TypeAdapter(Block)
+
+@cache
+def _blocks() -> TypeAdapter[Block]:
+    """What reads blocks; made when the first one is read."""
+    return TypeAdapter(Block)
 
 
 def failed(failure: Failure) -> Finish:
@@ -137,9 +143,10 @@ def mended(chunk: Chunk) -> Chunk:
 
 def _mended(block: Block) -> Block:
     """`block` with every field of text mended; the very block if none needs it."""
-    fields = {name: value for name, value in block if isinstance(value, str) and not value.isascii()}
-    told = {name: mend(value) for name, value in fields.items()}
-    return block if told == fields else block.model_copy(update=told)
+    said = {one.name: getattr(block, one.name) for one in fields(block)}
+    texts = {name: value for name, value in said.items() if isinstance(value, str) and not value.isascii()}
+    told = {name: mend(value) for name, value in texts.items()}
+    return block if told == texts else block.model_copy(update=told)
 
 
 def chunk_to_json(chunk: Chunk) -> dict[str, Any]:
@@ -194,7 +201,7 @@ def _chunk(kind: object, rest: dict[str, Any]) -> Chunk:
                 rest.pop("index"), rest.pop("id", None), rest.pop("name", None), rest.pop("argumentsDelta", "")
             )
         case "block-end":
-            return BlockEnd(rest.pop("index"), _block.validate_python(rest.pop("block")))
+            return BlockEnd(rest.pop("index"), _blocks().validate_python(rest.pop("block")))
         case "usage":
             return UsageReport(Usage.model_validate(rest.pop("usage")))
         case "finish":

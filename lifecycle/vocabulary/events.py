@@ -6,8 +6,8 @@ A class with a `type` is known from then on: a plug-in declares its own by subcl
 from __future__ import annotations
 
 import json
-from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from functools import cache, lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -35,9 +35,14 @@ class Replace(Value, frozen=True):
 SurfaceOp: TypeAlias = Literal["append"] | Replace
 """What a message-bearing event does to the surface."""
 
-_surface_op: TypeAdapter[SurfaceOp] = TypeAdapter(SurfaceOp)
 _kinds: dict[str, type[EventData]] = {}
 _quoted = lru_cache(json.dumps)  # of wire names, of which there are few
+
+
+@cache
+def _surface_ops() -> TypeAdapter[SurfaceOp]:
+    """What reads surface operations; made when the first one is read."""
+    return TypeAdapter(SurfaceOp)
 
 
 class EventData(Value, frozen=True):
@@ -49,8 +54,7 @@ class EventData(Value, frozen=True):
     rules: ClassVar[Rules] = FREE
     """What it says of other records (LOG-07)."""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+    def __init_subclass__(cls) -> None:
         if "type" not in cls.__dict__:
             return
         known = _kinds.setdefault(cls.type, cls)
@@ -60,7 +64,7 @@ class EventData(Value, frozen=True):
 
     def encode(self) -> str:
         """The data as JSON text."""
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True).decode()
+        return self.model_dump_json(exclude_none=True)
 
     @classmethod
     def decode(cls, data: object) -> Self:
@@ -329,7 +333,8 @@ class Event(NamedTuple):
     @property
     def type(self) -> str:
         """The wire name."""
-        return self.data.name if isinstance(self.data, Opaque) else self.data.type
+        data = self.data
+        return data.type or cast("Opaque", data).name
 
     def encode(self) -> str:
         """The event as one line of JSON text, without the line's end."""
@@ -376,7 +381,7 @@ def decode_event(line: str | bytes) -> Event:
             seq,
             time,
             decoded,
-            None if surface is None else _surface_op.validate_python(surface),
+            None if surface is None else _surface_ops().validate_python(surface),
             None if sources is None else tuple(int(source) for source in sources),
             ignorable,
         )

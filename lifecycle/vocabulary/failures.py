@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from .values import Mended, Value, mend
+from .values import Mended, Value, mend, trusted
 
 
 class FailureCode(StrEnum):
@@ -92,9 +92,9 @@ class DisposedCancel(Value, frozen=True):
 
 
 CancelCause: TypeAlias = Annotated[UserCancel | ParentCancel | HookCancel | DisposedCancel, Field(discriminator="kind")]
-USER_CANCEL = UserCancel()
-PARENT_CANCEL = ParentCancel()
-DISPOSED_CANCEL = DisposedCancel()
+USER_CANCEL = trusted(UserCancel)()
+PARENT_CANCEL = trusted(ParentCancel)()
+DISPOSED_CANCEL = trusted(DisposedCancel)()
 
 
 class Completed(Value, frozen=True):
@@ -136,7 +136,7 @@ class Interrupted(Value, frozen=True):
 TurnEndReason: TypeAlias = Annotated[
     Completed | MaxTokens | Blocked | Aborted | Errored | Interrupted, Field(discriminator="kind")
 ]
-COMPLETED = Completed()
-MAX_TOKENS = MaxTokens()
-BLOCKED = Blocked()
-INTERRUPTED = Interrupted()
+COMPLETED = trusted(Completed)()
+MAX_TOKENS = trusted(MaxTokens)()
+BLOCKED = trusted(Blocked)()
+INTERRUPTED = trusted(Interrupted)()

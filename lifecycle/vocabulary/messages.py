@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from dataclasses import field
 from typing import Annotated, Literal, TypeAlias
 from uuid import uuid4
 
 from pydantic import Field
 
-from .values import EMPTY, FrozenDict, Json, JsonObject, Value, freeze_object
+from .values import EMPTY, FrozenDict, Json, JsonObject, Value, freeze_object, trusted
 
 
 class TextBlock(Value, frozen=True):
@@ -79,7 +80,7 @@ class UserMessage(Value, frozen=True):
     """
 
     role: Literal["user"] = "user"
-    id: str = Field(default_factory=new_id)
+    id: str = field(default_factory=new_id)
     content: tuple[Block, ...]
     source: JsonObject = USER
 
@@ -88,7 +89,7 @@ class AssistantMessage(Value, frozen=True):
     """What the model answered. `source` names the route; `replay` is provider state, an entry a block, opaque to us."""
 
     role: Literal["assistant"] = "assistant"
-    id: str = Field(default_factory=new_id)
+    id: str = field(default_factory=new_id)
     content: tuple[Block, ...]
     source: JsonObject = EMPTY
     replay: tuple[Json, ...] | None = None
@@ -98,7 +99,7 @@ class SystemMessage(Value, frozen=True):
     """One section of the prompt. `source` holds the section's name and its place among the sections."""
 
     role: Literal["system"] = "system"
-    id: str = Field(default_factory=new_id)
+    id: str = field(default_factory=new_id)
     content: tuple[TextBlock, ...]
     source: JsonObject = EMPTY
 
@@ -106,17 +107,23 @@ class SystemMessage(Value, frozen=True):
 Message: TypeAlias = Annotated[UserMessage | AssistantMessage | SystemMessage, Field(discriminator="role")]
 
 
+_text, _user = trusted(TextBlock), trusted(UserMessage)
+
+
 def text(content: str) -> tuple[TextBlock, ...]:
     """One text block."""
-    return (TextBlock(text=content),)
+    return (_text(text=content),)
 
 
 def user_message(
     content: str | Iterable[Block], *, id: str | None = None, source: dict[str, object] | FrozenDict = USER
 ) -> UserMessage:
     """A user message from a string or from blocks. Raises NotJsonError where `source` is no lossless JSON."""
+    id, source = id or new_id(), freeze_object(source, "source")
+    if type(content) is str and type(id) is str:
+        return _user(id=id, content=text(content), source=source)
     blocks = text(content) if isinstance(content, str) else tuple(content)
-    return UserMessage(id=id or new_id(), content=blocks, source=freeze_object(source, "source"))
+    return UserMessage(id=id, content=blocks, source=source)
 
 
 def text_of(message: UserMessage | AssistantMessage | SystemMessage) -> str:

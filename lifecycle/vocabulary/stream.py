@@ -7,7 +7,7 @@ since the chunk before, and may be negative: clocks step back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -15,6 +15,7 @@ from pydantic_core import CoreSchema, core_schema
 from .chunks import Chunk, ReasoningDelta, TextDelta, ToolCallDelta, chunk_from_json, chunk_to_json
 from .values import freeze_object
 
+_new: Any = cast("Any", tuple).__new__  # what a named tuple's own constructor comes to, at half the price
 _Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
 
 
@@ -180,11 +181,17 @@ class StreamRecorder:
             self._start = self._clock = time
         dt = time - self._clock
         self._clock = time
-        if chunk.extra is not None or not isinstance(chunk, (TextDelta, ReasoningDelta, ToolCallDelta)):
-            self._close()
-            self._rows.append(Single(dt, chunk))
+        head = self._head
+        if type(chunk) is TextDelta and type(head) is TextDelta and chunk.at == head.at and chunk.extra is None:
+            self._dt.append(dt)  # nearly all go on where the last one was
+            self._texts.append(chunk.text)
             return
-        if not _same_run(self._head, chunk):
+        if chunk.extra is not None or not isinstance(chunk, (TextDelta, ReasoningDelta, ToolCallDelta)):
+            if head is not None:
+                self._close()
+            self._rows.append(_new(Single, (dt, chunk)))
+            return
+        if not _same_run(head, chunk):
             self._close()
             self._head = chunk
         self._dt.append(dt)

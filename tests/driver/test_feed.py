@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from lifecycle import Agent, EventStream, Session
+from lifecycle import Agent, Durable, EventStream, Missed, Session
 from lifecycle.driver.feed import Feeds, Occurrence
 from lifecycle.errors import SessionError
 from lifecycle.testing import Reply, ScriptedModel
@@ -100,3 +100,44 @@ async def test_an_agent_whose_creation_is_vetoed_leaves_the_session_to_others() 
     async with Agent(talker(), session=shared) as agent:
         agent.followup("go")
         await agent.when_idle()
+
+
+# -- slow readers -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_slow_reader_is_told_what_it_missed_and_finds_it_in_the_log() -> None:
+    with anyio.fail_after(5):
+        async with Agent(talker()) as agent:
+            fast, slow = agent.events(), agent.events(most=3)
+            agent.followup("go")
+            await agent.when_idle()
+
+            everything = [one async for one in fast]
+            told, *rest = [one async for one in slow]
+
+    assert isinstance(told, Missed)
+    assert rest == everything[-3:]
+    assert told.lost == len(everything) - 3
+    missed = [one for one in everything[:-3] if isinstance(one, Durable)]
+    assert told.since is not None
+    assert list(agent.session.events[told.since :][: len(missed)]) == [one.event for one in missed]
+
+
+async def test_a_reader_that_reads_in_time_misses_nothing() -> None:
+    with anyio.fail_after(5):
+        async with Agent(talker()) as agent:
+            agent.followup("go")
+            await agent.when_idle()
+
+            stream = agent.events(since=0, until="disposed", most=1)  # what is replayed does not count
+            replayed = [await anext(stream) for _ in agent.session.events]
+            agent.inject("more")
+            after = await anext(stream)
+
+    assert [one.name for one in replayed] == [event.type for event in agent.session.events[: len(replayed)]]
+    assert after.name == "agent/inbox/spliced"
+
+
+def test_a_stream_keeps_at_least_one() -> None:
+    with pytest.raises(ValueError, match=r"at least 1 .* not 0"):
+        Agent(talker()).events(most=0)

@@ -21,16 +21,17 @@ import trio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from lifecycle import Agent, Hooks, Session, Tool, tool
+from lifecycle import Agent, Hooks, Next, Retry, Session, Tool, tool
 from lifecycle.errors import AgentDisposedError
-from lifecycle.services.points import Mode
+from lifecycle.services.model import PreparedCall
+from lifecycle.services.points import Mode, RequestErrorPayload, TurnPayload
 from lifecycle.services.signal import CancelSignal
 from lifecycle.testing import Gate, Line, Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, TextDelta
 from lifecycle.vocabulary.events import AssistantMessageEvent, ToolResultEvent, TurnEnd
 from lifecycle.vocabulary.failures import COMPLETED, DISPOSED_CANCEL, USER_CANCEL, Aborted
 from lifecycle.vocabulary.messages import text_of, user_message
-from lifecycle.vocabulary.requests import Request
+from lifecycle.vocabulary.requests import CallConfig, Request
 
 pytestmark = pytest.mark.anyio
 
@@ -606,3 +607,45 @@ async def test_hooks_and_tools_see_the_context_variables_of_who_wakes_and_change
 
     assert seen[0] == "the host"
     assert "nobody" not in seen
+
+
+# -- others in the same event loop ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("endless", ["retries", "steps", "tokens"])
+async def test_a_run_that_never_waits_for_anything_still_lets_others_in(endless: str) -> None:
+    async def stream(request: Request, signal: CancelSignal) -> AsyncGenerator[Chunk]:
+        if endless == "retries":
+            yield Finish(FinishKind.ERROR)
+        while endless == "tokens":
+            yield TextDelta(0, "and ")
+        yield Finish(FinishKind.STOP)
+
+    class Ready:
+        provider, model = "ready", "ready-1"
+
+        def prepare(self, config: CallConfig, signal: CancelSignal) -> PreparedCall:
+            return PreparedCall(config, stream)
+
+    hooks = Hooks()
+
+    @hooks.on("agent/request-error")
+    def again(payload: RequestErrorPayload, next: Next[Retry | None]) -> Retry:
+        return Retry()
+
+    @hooks.on("agent/turn-stopping")
+    def more(payload: TurnPayload) -> None:
+        if endless == "steps":
+            payload.agent.steer("and on")
+
+    with anyio.fail_after(5):
+        async with Agent(Ready(), hooks=hooks) as agent:
+            agent.followup("go")
+            for _ in range(3):  # turns that this task only gets if the agent's gives way
+                await checkpoint()
+            assert agent.status == "running"
+            agent.cancel()
+            await agent.when_idle()
+
+    assert isinstance(agent.session.events[-1].data, TurnEnd)
+    assert agent.session.events[-1].data.reason == Aborted(reason=USER_CANCEL)

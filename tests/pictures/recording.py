@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from types import CoroutineType
-from typing import Any
+from types import CoroutineType, GeneratorType
+from typing import Any, cast
 
 from lifecycle import Agent, Hooks
 from lifecycle.definition.effects import USER, Kind, Message
@@ -20,6 +20,7 @@ from lifecycle.definition.machine import Lifecycle
 from lifecycle.definition.table import Row, Table
 from lifecycle.driver.program import Action, Perform, Program, Station
 from lifecycle.driver.programs import Programs
+from lifecycle.driver.walk import Cuttable, Flow
 from lifecycle.pictures.graph import arrow_key
 from lifecycle.services.points import Mode
 from lifecycle.vocabulary.events import Event
@@ -163,6 +164,29 @@ class Recording:
     def _performer(self, by: str, action: Action) -> Perform:
         key, perform, shows = action.key, action.perform, action.key in self._called
 
+        def seen(result: Any) -> Any:
+            if isinstance(result, Cuttable):
+                return Cuttable(on(result.work), result.signal)
+            if isinstance(result, GeneratorType):
+                return through(cast("Flow", result))
+            return on(cast("Any", result)) if isinstance(result, CoroutineType) else result
+
+        def through(flow: Flow) -> Flow:
+            step: Any = flow.send
+            given: Any = None
+            while True:
+                token = _performing.set((by, key))
+                try:
+                    pending = step(given)
+                except StopIteration as end:
+                    return cast("str | None", end.value)
+                finally:
+                    _performing.reset(token)
+                try:
+                    step, given = flow.send, (yield seen(pending))
+                except BaseException as error:
+                    step, given = flow.throw, error
+
         async def on(result: Coroutine[Any, Any, str | None]) -> str | None:
             token = _performing.set((by, key))
             try:
@@ -170,7 +194,7 @@ class Recording:
             finally:
                 _performing.reset(token)
 
-        def performing(run: Any) -> Coroutine[Any, Any, str | None] | str | None:
+        def performing(run: Any) -> Any:
             if shows:
                 self.symbols.append(spelt(by, key))
             token, before = _performing.set((by, key)), self._attempts
@@ -182,7 +206,7 @@ class Recording:
                 raise
             finally:
                 _performing.reset(token)
-            return on(result) if isinstance(result, CoroutineType) else result
+            return seen(result)
 
         return performing
 

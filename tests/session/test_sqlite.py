@@ -640,6 +640,9 @@ _AS_NOBODY = """
 import os, sys, anyio
 from lifecycle.errors import StoreError
 from lifecycle.session.sqlite import SqliteStore
+from lifecycle.vocabulary.messages import UserMessage
+
+UserMessage(content=())  # loads what reads values, perhaps from where nobody may not look
 
 async def main():
     store = SqliteStore(sys.argv[1])

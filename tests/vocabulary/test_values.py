@@ -6,16 +6,19 @@ import copy
 import math
 import pickle
 from collections.abc import Callable
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 import pytest
 from hypothesis import given
+from pydantic import Field, ValidationError
 
 from lifecycle.errors import NotJsonError
-from lifecycle.vocabulary.failures import Failure
+from lifecycle.vocabulary.failures import Completed, Failure
+from lifecycle.vocabulary.messages import TextBlock
 from lifecycle.vocabulary.requests import CallConfig
-from lifecycle.vocabulary.values import FrozenDict, freeze, freeze_object, mend
+from lifecycle.vocabulary.values import FrozenDict, Json, Value, freeze, freeze_object, mend, trusted
 
 from .strategies import frozen_objects, json_values
 
@@ -145,3 +148,55 @@ def test_a_number_that_json_cannot_carry_is_refused_by_fields_too() -> None:
         CallConfig(temperature=math.nan)
     with pytest.raises(ValueError, match="finite"):
         Failure(message="m", retry_after=math.inf)
+
+
+# -- values of a class ------------------------------------------------------------------------------------------------
+
+
+class Parcel(Value, frozen=True):
+    """What a plug-in may declare."""
+
+    weight_in_kg: float = Field(gt=0)
+    labels: tuple[str, ...] = ()
+    parts: list[str] = field(default_factory=lambda: ["lid"])
+    content: Json = None
+
+
+def test_a_value_is_checked_when_it_is_made_and_cannot_change() -> None:
+    parcel = Parcel(weight_in_kg=2, labels=["fragile"], content={"a": [1]})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # becomes a tuple
+
+    assert parcel.labels == ("fragile",)
+    assert parcel.content == {"a": (1,)}
+    assert parcel.to_json() == {"weightInKg": 2.0, "labels": ("fragile",), "parts": ("lid",), "content": {"a": (1,)}}
+    with pytest.raises(ValidationError, match="greater than 0"):
+        Parcel(weight_in_kg=-1)
+    with pytest.raises(ValidationError, match="Unexpected keyword"):
+        Parcel.model_validate({"weightInKg": 1, "height": 2})
+    with pytest.raises(ValidationError, match="frozen"):
+        parcel.labels = ()  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]  # what the test is about
+    with pytest.raises(ValidationError, match="frozen"):
+        del parcel.labels  # pyright: ignore[reportAttributeAccessIssue]  # as above
+    with pytest.raises(AttributeError):
+        object.__setattr__(parcel, "height", 2)  # nor can anything be hung on it
+
+
+def test_a_copy_of_a_value_has_other_fields_and_no_further_ones() -> None:
+    parcel = Parcel(weight_in_kg=2)
+
+    assert parcel.model_copy(update={"labels": ("heavy",)}) == Parcel(weight_in_kg=2, labels=("heavy",))
+    assert copy.deepcopy(parcel) is parcel
+    assert pickle.loads(pickle.dumps(parcel)) == parcel
+    with pytest.raises(TypeError, match="Parcel has no height; it has weight_in_kg, labels"):
+        parcel.model_copy(update={"height": 3})
+
+
+def test_a_trusted_value_equals_one_that_was_checked() -> None:
+    made = trusted(TextBlock)(text="x")
+
+    assert trusted(Completed)() == Completed()  # whose field is called `kind`
+    assert made == TextBlock(text="x")
+    assert hash(made) == hash(TextBlock(text="x"))
+    assert repr(made) == "TextBlock(type='text', text='x')"
+    assert made.to_json() == TextBlock(text="x").to_json()
+    with pytest.raises(ValidationError, match="frozen"):
+        made.text = "y"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]  # what the test is about

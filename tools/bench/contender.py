@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
+THINKING = 0.05
 Stamps: TypeAlias = list[float]
 """CPU times in seconds, one at the start of each unit and one at the end of the last."""
 
@@ -31,4 +32,8 @@ class Contender(Protocol):
 
     async def deltas(self, count: int) -> int:
         """One answer of `count` deltas of text to a consumer; returns how many it got."""
+        ...
+
+    async def sessions(self, count: int) -> None:
+        """`count` sessions at once, each with a turn of one step whose model takes `THINKING` seconds."""
         ...

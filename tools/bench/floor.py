@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from contender import Contender, Stamps
+from contender import THINKING, Contender, Stamps
 
 Said: TypeAlias = dict[str, Any]
 Body: TypeAlias = Callable[..., Awaitable[object]]
@@ -23,11 +23,13 @@ Body: TypeAlias = Callable[..., Awaitable[object]]
 class Script:
     """A model in process that takes no time: `steps` answers that ask for `width` calls each, then a text."""
 
-    def __init__(self, steps: int = 0, width: int = 1, stamps: Stamps | None = None) -> None:
-        self._steps, self._width, self._stamps = steps, width, stamps
+    def __init__(self, steps: int = 0, width: int = 1, stamps: Stamps | None = None, thinking: float = 0) -> None:
+        self._steps, self._width, self._stamps, self._thinking = steps, width, stamps, thinking
         self._asked = 0
 
     async def answer(self, history: list[Said]) -> Said:
+        if self._thinking:
+            await asyncio.sleep(self._thinking)
         if self._stamps is not None:
             self._stamps.append(time.process_time())
         asked, self._asked = self._asked, self._asked + 1
@@ -103,6 +105,10 @@ class Bare(Contender):
 
     async def deltas(self, count: int) -> int:
         return len([delta async for delta in Script().stream(count)])
+
+    async def sessions(self, count: int) -> None:
+        histories: list[list[Said]] = [[] for _ in range(count)]
+        await asyncio.gather(*(bare_turn(Script(thinking=THINKING), TOOLS, one, "hi") for one in histories))
 
 
 # -- F1 -----------------------------------------------------------------------------------------------------------
@@ -250,3 +256,7 @@ class Observed(Contender):
         async for _ in observed_stream(Script(), count):
             seen += 1
         return seen
+
+    async def sessions(self, count: int) -> None:
+        loops = [self._loop() for _ in range(count)]
+        await asyncio.gather(*(one.run(Script(thinking=THINKING), TOOLS, "hi") for one in loops))

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup
 
-from contender import Contender, Stamps
+from contender import THINKING, Contender, Stamps
 from lifecycle import Agent, Hooks, Session, tool
 from lifecycle.driver.options import AgentOptions
 from lifecycle.services.model import PreparedCall
@@ -29,8 +29,10 @@ class Script:
     provider = "script"
     model: str | None = "script-1"
 
-    def __init__(self, steps: int = 0, width: int = 1, deltas: int = 1, stamps: Stamps | None = None) -> None:
-        self._steps, self._width, self._deltas, self._stamps = steps, width, deltas, stamps
+    def __init__(
+        self, steps: int = 0, width: int = 1, deltas: int = 1, stamps: Stamps | None = None, thinking: float = 0
+    ) -> None:
+        self._steps, self._width, self._deltas, self._stamps, self._thinking = steps, width, deltas, stamps, thinking
         self._asked = 0
 
     def prepare(self, config: CallConfig, signal: CancelSignal) -> PreparedCall:
@@ -39,6 +41,8 @@ class Script:
     async def _open(self, request: Request, signal: CancelSignal) -> AsyncIterator[Chunk]:
         if self._stamps is not None:
             self._stamps.append(time.process_time())
+        if self._thinking:
+            await anyio.sleep(self._thinking)
         asked, self._asked = self._asked, self._asked + 1
         calls = self._width if asked < self._steps else 0
         for n in range(calls):
@@ -154,6 +158,18 @@ class Ours(Contender):
                     frame = payload.frame
                     seen += isinstance(frame, StreamChunk) and isinstance(frame.chunk, TextDelta)
         return seen
+
+    async def sessions(self, count: int) -> None:
+        self._heard.clear()
+
+        async def one(group: TaskGroup | None) -> None:
+            script = Script(thinking=THINKING)
+            async with Agent(script, tools=[work], hooks=self._hooks, task_group=group, monitor=False) as agent:
+                await _turn(agent)
+
+        async with self._host() as group, anyio.create_task_group() as tasks:
+            for _ in range(count):
+                tasks.start_soon(one, group)
 
 
 async def _turn(agent: Agent) -> None:

@@ -9,17 +9,18 @@ from importlib.metadata import version
 
 from workloads import Row
 
-_HEAD = ("workload", "who", "CPU µs", "wall µs", "× F1", "growth", "calls", "per")
+_HEAD = ("workload", "who", "CPU µs", "wall µs", "× F1", "× base", "growth", "calls", "KiB", "per")
 
 
 def markdown(rows: Iterable[Row]) -> str:
     """A table; what was not measured is left empty."""
-    lines = [f"| {' | '.join(_HEAD)} |", f"|---|---|{'---:|' * 5}---|"]
+    lines = [f"| {' | '.join(_HEAD)} |", f"|---|---|{'---:|' * 7}---|"]
     last = ""
     for row in rows:
         shown = "" if row.workload == last else row.workload
         last = row.workload
-        numbers = [*map(_short, (row.cpu, row.wall, row.to_f1)), _short(row.growth, 2), _short(row.calls)]
+        numbers = [*map(_short, (row.cpu, row.wall, row.to_f1, row.to_base)), _short(row.growth, 2)]
+        numbers += map(_short, (row.calls, row.kib))
         lines.append(f"| {shown} | {row.who} | {' | '.join(numbers)} | {row.unit} |")
     return "\n".join(lines)
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import cProfile
+import gc
+import os
+import subprocess
+import sys
 import tempfile
+import tracemalloc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
@@ -13,7 +18,7 @@ from typing import Any, TypeAlias
 from contender import Contender, Stamps
 from floor import Bare, Observed
 from ours import Ours
-from timing import Batch, Cost, growth, in_turn, ratio, typical
+from timing import Batch, Cost, growth, in_turn, ratio, timed, typical
 
 F1 = Observed.name
 
@@ -28,9 +33,15 @@ class Effort:
     turns: int = 1000
     steps: Sequence[int] = (10, 50, 200, 1000)
     deltas: Sequence[int] = (5_000, 10_000, 20_000)
+    widths: Sequence[int] = (64, 256)
+    sessions: Sequence[int] = (1_000, 10_000)
 
 
-QUICK = Effort(samples=3, seconds=0.04, turns=300, steps=(10, 50, 200))
+QUICK = Effort(
+    samples=3, seconds=0.04, turns=300, steps=(10, 50, 200), deltas=(2_000, 4_000), widths=(64,), sessions=(100, 400)
+)
+LEAST = Effort(samples=1, seconds=0.002, turns=30, steps=(50,), deltas=(500,), widths=(8,), sessions=(20,))
+"""Enough to see that everything still runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,10 @@ class Row:
     to_f1: float | None = None
     growth: float | None = None
     calls: float | None = None
+    to_base: float | None = None
+    """How many times what the name of the workload says."""
+    kib: float | None = None
+    """Memory at its peak, in KiB a unit."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -126,20 +141,24 @@ async def _step_growths(everybody: list[Contender], steps: int, samples: int) ->
 
 
 async def w3(effort: Effort, tell: Tell) -> list[Row]:
-    """What one more parallel call costs, from one to 64 in a step."""
+    """What one more parallel call costs in a step of many."""
     everybody: list[Contender] = [Observed(), Bare(), Ours()]
-    tell("64 parallel calls")
-    batches = {(one.name, size): _again(one.parallel, size) for one in everybody for size in (1, 64)}
-    keyed = {f"{name}/{size}": batch for (name, size), batch in batches.items()}
-    costs = await in_turn(keyed, effort.samples, effort.seconds)
-    marginal = {
-        one.name: [
-            Cost((many.cpu - single.cpu) / 63, (many.wall - single.wall) / 63)
-            for single, many in zip(costs[f"{one.name}/1"], costs[f"{one.name}/64"], strict=True)
-        ]
-        for one in everybody
-    }
-    return _rows("W3 one more of 64 calls", "call", marginal)
+    rows: list[Row] = []
+    for width in effort.widths:
+        tell(f"{width} parallel calls")
+        batches = {(one.name, size): _again(one.parallel, size) for one in everybody for size in (1, width)}
+        keyed = {f"{name}/{size}": batch for (name, size), batch in batches.items()}
+        costs = await in_turn(keyed, effort.samples, effort.seconds)
+        more = width - 1
+        marginal = {
+            one.name: [
+                Cost((many.cpu - single.cpu) / more, (many.wall - single.wall) / more)
+                for single, many in zip(costs[f"{one.name}/1"], costs[f"{one.name}/{width}"], strict=True)
+            ]
+            for one in everybody
+        }
+        rows += _rows(f"W3 one more of {width} calls", "call", marginal)
+    return rows
 
 
 async def w4(effort: Effort, tell: Tell) -> list[Row]:
@@ -161,6 +180,80 @@ async def w4(effort: Effort, tell: Tell) -> list[Row]:
     return rows
 
 
+async def w5(effort: Effort, tell: Tell) -> list[Row]:
+    """Many sessions at once, each with a model that takes 50 ms: CPU time and peak memory a session."""
+    everybody: list[Contender] = [Observed(), Bare(), Ours(), Ours(nursery=True)]
+    rows: list[Row] = []
+    first: dict[str, list[Cost]] = {}
+    for count in effort.sessions:
+        tell(f"{count:,} sessions")
+        costs: dict[str, list[Cost]] = {}
+        for _ in range(max(2, effort.samples // 3)):
+            for one in everybody:
+                costs.setdefault(one.name, []).append(await timed(_again(one.sessions, count), 1))
+        first = first or costs
+        longer = count / effort.sessions[0]
+        growths = {name: ratio(own, first[name]) / longer for name, own in costs.items()}
+        kib = {one.name: await _peak(one, count) / 1024 / count for one in everybody}
+        made = _rows(f"W5 {count:,} sessions", "session", costs, count, growths)
+        rows += [replace(row, kib=kib[row.who]) for row in made]
+    return rows
+
+
+async def _peak(one: Contender, count: int) -> int:
+    """The memory that `count` sessions take at most, in bytes, beside what is there before."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        await one.sessions(count)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return most - before
+
+
+async def w6(effort: Effort, tell: Tell) -> list[Row]:
+    """`import lifecycle`, next to the libraries that it stands on."""
+    tell("imports")
+    imported = {
+        "libraries": "statemachine, anyio, pydantic",
+        "lifecycle": "lifecycle",
+        "json, asyncio": "json, asyncio",
+    }
+    costs: dict[str, list[Cost]] = {}
+    for modules in imported.values():  # once for the compiler
+        _import(modules)
+    for _ in range(effort.samples):
+        for name, modules in imported.items():
+            costs.setdefault(name, []).append(_import(modules))
+    return [
+        Row(f"W6 import, to `{imported['libraries']}`", "import", name, cost.cpu * 1e6, cost.wall * 1e6, to_base=times)
+        for name, own in costs.items()
+        for cost, times in [(typical(own), ratio(own, costs["libraries"]))]
+    ]
+
+
+def _import(modules: str) -> Cost:
+    program = (
+        f"import time; w, c = time.perf_counter(), time.process_time(); import {modules}; "
+        "print(time.process_time() - c, time.perf_counter() - w)"
+    )
+    compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    told = subprocess.run([sys.executable, "-c", program], env=compiled, capture_output=True, text=True, check=True)
+    cpu, wall = map(float, told.stdout.split())
+    return Cost(cpu, wall)
+
+
+async def monitor(effort: Effort, tell: Tell) -> list[Row]:
+    """What the monitor costs: a turn of 50 steps with it and without."""
+    tell("50 steps with the monitor")
+    plain, watched = Ours(), Ours(monitored=True)
+    costs = await in_turn({one.name: _again(one.steps, 50) for one in (plain, watched)}, effort.samples, effort.seconds)
+    cost, times = typical(costs[watched.name]), ratio(costs[watched.name], costs[plain.name])
+    return [Row("monitor, to a run without", "step", watched.name, cost.cpu * 2e4, cost.wall * 2e4, to_base=times)]
+
+
 async def w7(effort: Effort, tell: Tell) -> list[Row]:
     """A turn of 50 steps in a session that is kept on disk. The floor keeps nothing."""
     tell("50 steps in a SQLite store")
@@ -180,17 +273,21 @@ async def calls(effort: Effort, tell: Tell) -> list[Row]:
         counted = [(await _count(one, steps) - rest) / steps for steps in (50, 200)]
         for steps, count in zip((50, 200), counted, strict=True):
             rows.append(Row(f"calls in {steps} steps", "step", one.name, calls=count, growth=count / counted[0]))
+        turns = (await _count(one, 60, turns=True) - await _count(one, 10, turns=True)) / 50
+        rows.append(Row("calls in a fresh turn", "turn", one.name, calls=turns))
     return rows
 
 
-async def _count(one: Contender, steps: int) -> int:
+async def _count(one: Contender, size: int, *, turns: bool = False) -> int:
     profile = cProfile.Profile()
     profile.enable()
     try:
-        await one.steps(steps)
+        await (one.turns(size) if turns else one.steps(size))
     finally:
         profile.disable()
     return sum(int(entry.callcount) for entry in profile.getstats())
 
 
-WORKLOADS: Mapping[str, Workload] = {"w1": w1, "w2": w2, "w3": w3, "w4": w4, "w7": w7, "calls": calls}
+WORKLOADS: Mapping[str, Workload] = {
+    "w1": w1, "w2": w2, "w3": w3, "w4": w4, "w5": w5, "w6": w6, "w7": w7, "monitor": monitor, "calls": calls
+}  # fmt: skip

@@ -22,11 +22,13 @@ from lifecycle.vocabulary.events import (
 from lifecycle.vocabulary.failures import FailureCode
 from lifecycle.vocabulary.messages import SystemMessage, UserMessage, text
 from lifecycle.vocabulary.requests import CallConfig, Header, ModelSelection, Request
-from lifecycle.vocabulary.values import EMPTY, FrozenDict, freeze_object
+from lifecycle.vocabulary.values import EMPTY, FrozenDict, freeze_object, trusted
 
 from ..reconciliation import reconcile
 from ..runs import AgentRun, StepRun
 from .proposal import STEP
+
+_said, _headed, _request = trusted(UserMessageEvent), trusted(RequestHeader), trusted(Request)
 
 
 @STEP("resolve")
@@ -39,7 +41,7 @@ def resolve_tools(step: StepRun) -> None:
 def assemble(step: StepRun) -> Coroutine[Any, Any, None] | None:
     """Assemble the prompt, once per step (ADM-03)."""
     agent, specs = step.agent, _tools(step).specs
-    if not agent.hooks.listeners("system-prompt/assemble"):
+    if not agent.hooks.chains["system-prompt/assemble"]:
         _assembled(step, agent.prompt.assemble(agent.handle, specs))
         return None
     return _assemble(step)
@@ -71,7 +73,7 @@ def shape(step: StepRun) -> Coroutine[Any, Any, None] | None:
         asked or agent.last_specs != step.specs or agent.last_generation != agent.session.surface.generation
     )
     step.config = _default_config(agent, step.selection or ModelSelection())
-    return _shape(step) if agent.hooks.listeners("agent/request") else None
+    return _shape(step) if agent.hooks.chains["agent/request"] else None
 
 
 async def _shape(step: StepRun) -> None:
@@ -174,8 +176,9 @@ def admit_system(step: StepRun) -> None:
 def admit_users(step: StepRun) -> None:
     """Admit the entered messages in the order of the decision, once per step (ADM-07, ADM-10), then the snapshot."""
     assert isinstance(step.decision, Enter)
+    claimed = step.decision.messages is step.batch  # then the inbox has them, and so has the log
     for message in step.decision.messages:
-        step.agent.session.append(UserMessageEvent(message=message), surface="append")
+        step.agent.session.append(_said(message=message), surface="append", proven=claimed)
 
 
 @STEP("user/message:snapshot")
@@ -193,7 +196,7 @@ def admit_snapshot(step: StepRun) -> None:
         return
     source = FrozenDict(kind=RUNTIME_CONTEXT, sections=sections)
     message = UserMessage(id=f"c{session.next_seq}", content=content, source=source)
-    session.append(UserMessageEvent(message=message), surface="append")
+    session.append(_said(message=message), surface="append")
 
 
 @STEP("request/header")
@@ -208,7 +211,7 @@ def admit_header(step: StepRun) -> None:
         if not agent.requested:
             reason = "initial" if logged is None else "resume"
         header = Header(config=said[0], tools=said[1], defaults=said[2])
-        session.append(RequestHeader(header=header, reason=reason))
+        session.append(_headed(header=header, reason=reason))
     capacity = config.provider or "", config.model or "", None if prepared is None else prepared.context_window
     known = session.context
     if known is None or (known.provider, known.model, known.context_window) != capacity:
@@ -220,14 +223,14 @@ def admit_header(step: StepRun) -> None:
 def derive(step: StepRun) -> None:
     """Derive the request from the log, and remember what the next one is compared with (REQ-04)."""
     agent, session = step.agent, step.agent.session
-    step.request = Request(
-        session.derive_messages(),
-        step.specs,
-        _effective(step),
-        step.turn.number,
-        step.number,
-        step.attempts,
-        step.starts_series,
+    step.request = _request(
+        messages=session.derive_messages(),
+        tools=step.specs,
+        config=_effective(step),
+        turn=step.turn.number,
+        step=step.number,
+        attempt=step.attempts,
+        starts_series=step.starts_series,
     )
     agent.last_specs, agent.last_generation = step.specs, session.surface.generation
 

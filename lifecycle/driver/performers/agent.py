@@ -6,7 +6,7 @@ from lifecycle.definition.agent import Agent
 from lifecycle.services.points import InboxPayload, Payload, StatusPayload
 from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.events import InboxTarget
-from lifecycle.vocabulary.messages import UserMessage
+from lifecycle.vocabulary.messages import USER, TextBlock, UserMessage
 
 from ..program import Performers
 from ..runs import AgentRun
@@ -35,10 +35,18 @@ def _insert(agent: AgentRun, message: UserMessage, target: InboxTarget) -> None:
     announce_edit(agent)
     before, agent.inserted = agent.inserted, (message,)  # set now: what follows the append may discard it (CAN-12)
     try:
-        agent.session.inbox.insert(target, message)
+        agent.session.inbox.insert(target, message, proven=_plain(message))
     except BaseException:
         agent.inserted = before
         raise
+
+
+def _plain(message: UserMessage) -> bool:
+    """Whether it is a line of ASCII that a person typed, which any log can hold."""
+    if message.source is not USER or len(message.content) != 1 or type(message) is not UserMessage:
+        return False
+    (block,) = message.content
+    return type(block) is TextBlock and block.text.isascii() and message.id.isascii()
 
 
 @AGENT("agent/inbox/inserted")

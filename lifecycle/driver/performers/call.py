@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from dataclasses import replace
 from inspect import isawaitable
+from typing import Any
 
 from lifecycle.definition.tool_call import ToolCall
 from lifecycle.services.points import (
@@ -19,26 +20,30 @@ from lifecycle.services.points import (
     ToolOutcome,
 )
 from lifecycle.services.results import error_outcome, outcome_of
-from lifecycle.services.tools import ToolContext
+from lifecycle.services.tools import Tool, ToolContext
 from lifecycle.vocabulary.failures import render_chain
 from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage
-from lifecycle.vocabulary.values import FrozenDict, freeze_object
+from lifecycle.vocabulary.values import freeze_object, sealed, trusted
 
 from ..program import Performers
 from ..runs import ToolCallRun
+from ..walk import Cuttable
 from .hooked import hooked
 
 CALL: Performers[ToolCallRun] = Performers(ToolCall)
 CALL.otherwise(hooked)
+
+_block, _message = trusted(ToolResultBlock), trusted(UserMessage)
 
 
 def result_message(call: ToolCallRun) -> UserMessage:
     """The message that the model sees; it answers the model's own call id, whatever hooks did (TLS-09)."""
     outcome, id = call.outcome, call.block.id
     assert outcome is not None
-    block = ToolResultBlock(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
+    block_of = _block if outcome is call.own else ToolResultBlock  # what a hook made is checked
+    block = block_of(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
     seq = call.record.seq if call.record is not None else 0
-    return UserMessage(id=f"r{seq}", content=(block,), source=FrozenDict(kind="tool", callId=id))
+    return _message(id=f"r{seq}", content=(block,), source=sealed({"kind": "tool", "callId": id}))
 
 
 def _payload(call: ToolCallRun) -> CallPayload:
@@ -52,7 +57,7 @@ def allow(call: ToolCallRun) -> Coroutine[None, None, str] | str:
         known = ", ".join(spec.name for spec in call.step.specs) or "none"
         call.outcome = error_outcome("UNKNOWN_TOOL", f"There is no tool {call.block.name!r}. There are: {known}")
         return "refuse"
-    return _allow(call) if call.step.agent.hooks.listeners("tools/pre-execute") else "permit"
+    return _allow(call) if call.step.agent.hooks.chains["tools/pre-execute"] else "permit"
 
 
 async def _allow(call: ToolCallRun) -> str:
@@ -89,7 +94,7 @@ def _deny(call: ToolCallRun, reason: str) -> str:
 @CALL("tools/guard", suspends=True)
 def guard(call: ToolCallRun) -> Coroutine[None, None, str] | str:
     """Let the guards deny; they run in the order of registration and see the arguments as they stand now."""
-    return _guard(call) if call.step.agent.hooks.listeners("tools/guard") else "clear"
+    return _guard(call) if call.step.agent.hooks.chains["tools/guard"] else "clear"
 
 
 async def _guard(call: ToolCallRun) -> str:
@@ -110,14 +115,26 @@ def check(call: ToolCallRun) -> str:
 
 
 @CALL("tools/execute", suspends=True, inner=["body", "tool-owned events when applicable"])
-def execute(call: ToolCallRun) -> Coroutine[None, None, str]:
+def execute(call: ToolCallRun) -> Coroutine[Any, Any, str | None] | Cuttable:
     """Run the body, inside its wrappers. A body that has started is always awaited to its end (TLP-05)."""
-    return _execute(call)
+    tool, signal = call.tool, call.signal
+    assert tool is not None
+    if not tool.is_async or call.step.agent.hooks.chains["tools/execute"]:
+        return _execute(call)
+    call.context = ToolContext(call.step.agent.handle, call.block, signal)
+    return Cuttable(_run_alone(call, tool, call.context), signal)
+
+
+async def _run_alone(call: ToolCallRun, tool: Tool, context: ToolContext) -> None:
+    """Run a body with nothing around it. If it is cut off, its context tells what it had deferred by then."""
+    assert call.kwargs is not None
+    call.invoked = True
+    call.outcome = call.own = await tool.run_uncut(call.kwargs, context)
 
 
 async def _execute(call: ToolCallRun) -> str:
     hooks, payload = call.step.agent.hooks, _payload(call)
-    if hooks.listeners("tools/execute"):
+    if hooks.chains["tools/execute"]:
         call.outcome = await hooks.waterfall("tools/execute", payload, lambda inner: _body(call, inner))
     else:
         call.outcome = await _body(call, payload)
@@ -142,6 +159,8 @@ def _undispatched() -> ToolOutcome:
 def abort(call: ToolCallRun) -> None:
     """Cancellation replaces only a would-be success; denials and genuine failures keep their own code (TLP-04)."""
     outcome = call.outcome
+    if outcome is None and call.context is not None and call.tool is not None:
+        outcome = call.outcome = call.tool.cut(call.context)
     if outcome is None or outcome.error is None:
         aborted = error_outcome("ABORTED", "The call was aborted.") if call.invoked else _undispatched()
         call.outcome = aborted if outcome is None else replace(aborted, contexts=outcome.contexts)
@@ -158,7 +177,7 @@ def fault(call: ToolCallRun) -> None:
 @CALL("tools/post-execute", suspends=True)
 def look(call: ToolCallRun) -> Coroutine[None, None, str] | str:
     """Let hooks decide what the model sees of the outcome (TLP-06)."""
-    return _look(call) if call.step.agent.hooks.listeners("tools/post-execute") else "publish"
+    return _look(call) if call.step.agent.hooks.chains["tools/post-execute"] else "publish"
 
 
 async def _look(call: ToolCallRun) -> str:

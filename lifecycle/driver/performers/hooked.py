@@ -15,7 +15,7 @@ def serial(point: str, payload: Callable[[Any], Any]) -> Perform:
     """A performer that dispatches a serial point and leads on by the phase's only event."""
 
     def perform(run: Any) -> Coroutine[Any, Any, None] | None:
-        if not run.agent.hooks.listeners(point):
+        if not run.agent.hooks.chains[point]:
             return None
         return _dispatch(run.agent.hooks.serial(point, payload(run)))
 

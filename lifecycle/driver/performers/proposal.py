@@ -11,6 +11,7 @@ from lifecycle.vocabulary.events import StepEnd, StepStart
 from lifecycle.vocabulary.failures import BLOCKED
 from lifecycle.vocabulary.messages import UserMessage
 from lifecycle.vocabulary.requests import ModelSelection
+from lifecycle.vocabulary.values import trusted
 
 from ..program import Performers
 from ..runs import StepRun
@@ -18,6 +19,8 @@ from .hooked import hooked, serial
 
 STEP: Performers[StepRun] = Performers(Step)
 STEP.otherwise(hooked)
+
+_started, _ended = trusted(StepStart), trusted(StepEnd)
 
 RUN_ON_AFTER_EMPTY = False
 """Whether a turn whose first batch was emptied is followed by the next one at once, or the queue is parked."""
@@ -35,7 +38,7 @@ STEP("agent/step-boundary", suspends=True)(serial("agent/step-boundary", step_pa
 def choose_model(step: StepRun) -> Coroutine[Any, Any, None] | None:
     """Choose the model and publish the choice as `agent.step` (STB-04, STB-05)."""
     agent = step.agent
-    if not agent.hooks.listeners("agent/model"):
+    if not agent.hooks.chains["agent/model"]:
         step.selection = step.published = agent.models.selection
         return None
     return _choose_model(step)
@@ -54,8 +57,8 @@ async def _choose_model(step: StepRun) -> None:
 @STEP("agent/pre-step", suspends=True)
 def decide(step: StepRun) -> Coroutine[Any, Any, str] | str:
     """Ask whether the step opens, and with which messages; what comes back is authoritative (PRE-03)."""
-    if not step.agent.hooks.listeners("agent/pre-step"):
-        return _decided(step, Enter(step.batch))
+    if not step.agent.hooks.chains["agent/pre-step"]:
+        return _entered(step, Enter(step.batch))
     return _decide(step)
 
 
@@ -74,14 +77,18 @@ def _decided(step: StepRun, decision: Enter | Reject) -> str:
         for message in messages:
             if not isinstance(message, UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]  # from a hook
                 raise TypeError(f"'agent/pre-step' entered {message!r}; enter UserMessage values only")
-        step.decision = Enter(messages, decision.starts_request_series)
-        if messages or step.owed:
-            return "enter"
-        if turn.proposals == 1:
-            turn.go_on = RUN_ON_AFTER_EMPTY
-        return "reject"
+        return _entered(step, Enter(messages, decision.starts_request_series))
     step.decision = decision
     turn.reason, turn.go_on = BLOCKED, False
+    return "reject"
+
+
+def _entered(step: StepRun, decision: Enter) -> str:
+    step.decision = decision
+    if decision.messages or step.owed:
+        return "enter"
+    if step.turn.proposals == 1:
+        step.turn.go_on = RUN_ON_AFTER_EMPTY
     return "reject"
 
 
@@ -93,7 +100,7 @@ def spend_no_step(step: StepRun) -> None:
 
 @STEP("step/start")
 def start(step: StepRun) -> None:
-    step.agent.session.append(StepStart(turn=step.turn.number, step=step.number), proven=True)
+    step.agent.session.append(_started(turn=step.turn.number, step=step.number), proven=True)
     step.opened = True
     step.turn.steps = step.number
 
@@ -111,6 +118,6 @@ def end(step: StepRun) -> None:
     if step.opened and not step.closed:
         step.closed = True
         try:
-            step.agent.session.append(StepEnd(turn=step.turn.number, step=step.number), proven=True)
+            step.agent.session.append(_ended(turn=step.turn.number, step=step.number), proven=True)
         finally:
             step.published = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
-from lifecycle.services.model import close_stream
+from anyio.lowlevel import checkpoint
+
+from lifecycle.services.model import close_stream, failing, whole
 from lifecycle.services.points import (
     LlmStreamPayload,
     RequestErrorPayload,
@@ -16,43 +19,101 @@ from lifecycle.services.points import (
     StreamStart,
 )
 from lifecycle.services.signal import CancelSignal
-from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, failed, mended
+from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, TextDelta, Usage, failed, mended
 from lifecycle.vocabulary.events import AssistantAttempt, AssistantMessageEvent, Event
 from lifecycle.vocabulary.failures import MAX_TOKENS, Failure, FailureCode
 from lifecycle.vocabulary.messages import AssistantMessage, Block, ToolCallBlock
 from lifecycle.vocabulary.requests import Request
-from lifecycle.vocabulary.values import FrozenDict, JsonValue
+from lifecycle.vocabulary.values import JsonValue, sealed, trusted
 
 from ..runs import Attempt, StepRun
+from ..walk import Cuttable
 from .proposal import STEP
 from .tooling import Pool
 
+log = logging.getLogger("lifecycle")
+
 STREAM = "agent/assistant-stream"
 
+_PATIENCE = 256
+"""After how many chunks others get a turn, in case none of them has ever suspended."""
 
-@STEP("llm/stream", inner=[f"{STREAM}:start", f"{STREAM}:chunk"])
-async def stream(step: StepRun) -> str | None:
-    """Consume the stream of the prepared call; the adapter's part of it runs in a scope that the signal cancels.
+_message, _settled, _attempted = trusted(AssistantMessage), trusted(AssistantMessageEvent), trusted(AssistantAttempt)
 
-    Wrappers only get the signal and are awaited to their end, as all hooks are (CAN-11). One scope does for the whole
-    stream if there are none; it costs more than a chunk.
+
+@STEP("llm/stream", suspends=True, inner=[f"{STREAM}:start", f"{STREAM}:chunk"])
+def stream(step: StepRun) -> Cuttable | Coroutine[Any, Any, str | None] | None:
+    """Consume the stream of the prepared call; the adapter's part of it is cut off when the signal fires.
+
+    Wrappers only get the signal and are awaited to their end, as all hooks are (CAN-11).
     """
     signal, attempt = step.signal, Attempt(step.attempts)
     step.attempt = attempt
     _tell(step, attempt, lambda id: StreamStart(id, attempt.number, step.turn.number, step.number))
-    if signal.fired:  # by a listener of the start: the adapter is not called
+    if signal.cause is not None:  # by a listener of the start: the adapter is not called
         return None
-    if step.agent.hooks.listeners("llm/stream"):
-        adapters: list[AsyncIterator[Chunk]] = []
+    if step.agent.hooks.chains["llm/stream"]:
+        return _stream_wrapped(step, attempt)
+    return Cuttable(_stream_alone(step, attempt), signal)
+
+
+async def _stream_alone(step: StepRun, attempt: Attempt) -> str | None:
+    """Consume the adapter's own stream. What the adapter raises is the end of its stream (STR-04)."""
+    request, bound, signal = step.request, step.bound, step.signal
+    assert request is not None
+    chunks: AsyncIterator[Chunk] | None = None
+    try:
+        if bound is None:
+            chunks = _nobody(request)
+        else:
+            bound.use(request)
+            try:
+                chunks = bound.prepared.open(request, signal)
+            except Exception as error:
+                chunks = _just(failing(error, signal))
+        accept = _acceptance(step, attempt)
+        following, more = chunks.__anext__, True
+        while more:
+            try:
+                chunk = await following()
+            except StopAsyncIteration:
+                break
+            except Exception as error:
+                chunk = failing(error, signal)
+            more = accept(chunk)
+            if attempt.frames % _PATIENCE == 0:
+                await checkpoint()
+    finally:
         try:
-            await _consume(step, attempt, await _wrapped(step, adapters))
-        finally:  # a wrapper that is closed early does not close what it wraps
-            for chunks in adapters:
-                await close_stream(chunks)
-    else:
-        with signal.scope():
-            await _consume(step, attempt, _adapter(step, step.request))
-    if signal.fired:
+            await close_stream(chunks)
+        except Exception:  # the answer has been told by now, or its failure
+            log.exception("the stream of the adapter %r could not be closed", request.config.provider)
+    return _outcome(step, attempt)
+
+
+async def _stream_wrapped(step: StepRun, attempt: Attempt) -> str | None:
+    """Consume the stream that the listeners of `llm/stream` hand out."""
+    adapters: list[AsyncIterator[Chunk]] = []
+    try:
+        chunks = await _wrapped(step, adapters)
+        accept = _acceptance(step, attempt)
+        try:
+            async for chunk in chunks:
+                if not accept(chunk):
+                    break
+                if attempt.frames % _PATIENCE == 0:
+                    await checkpoint()
+        finally:
+            await close_stream(chunks)
+    finally:  # a wrapper that is closed early does not close what it wraps
+        for chunks in adapters:
+            await close_stream(chunks)
+    return _outcome(step, attempt)
+
+
+def _outcome(step: StepRun, attempt: Attempt) -> str | None:
+    """The event that follows a stream that has ended."""
+    if step.signal.cause is not None:
         return None
     finish = attempt.assembler.finish
     if finish is None or not finish.kind.failed:
@@ -61,28 +122,36 @@ async def stream(step: StepRun) -> str | None:
     return "fail"
 
 
-async def _consume(step: StepRun, attempt: Attempt, chunks: AsyncIterator[Chunk]) -> None:
-    """Accept chunks up to the first finish.
+def _acceptance(step: StepRun, attempt: Attempt) -> Callable[[Chunk], bool]:
+    """What takes in one chunk after another, up to the first finish; returns whether there may be more.
 
     A chunk that comes after the signal has fired is neither assembled, nor framed, nor kept (STR-03).
     """
     agent, signal, id = step.agent, step.signal, _attempt_id(step, attempt)
     add, record, now = attempt.assembler.add, attempt.recorder.add, agent.session.clock
-    try:
-        async for chunk in chunks:
-            if signal.fired:
-                break
-            accepted, time = mended(chunk), now()
-            add(accepted)
-            record(accepted, time)
-            if agent.feeds.open or agent.hooks.listeners(STREAM):
-                frame = StreamChunk(id, attempt.number, attempt.frames, time, accepted)
-                agent.tell(STREAM, StreamPayload, frame)
-            attempt.frames += 1
-            if type(accepted) is Finish:
-                break
-    finally:
-        await close_stream(chunks)
+    feeds, chains, handle, number = agent.feeds, agent.hooks.chains, agent.handle, attempt.number
+
+    def accept(chunk: Chunk) -> bool:
+        if signal.cause is not None:
+            return False
+        kind, time = type(chunk), now()
+        if kind is Finish:
+            chunk = whole(cast("Finish", chunk))
+        elif kind is not TextDelta or not cast("TextDelta", chunk).text.isascii():
+            chunk = mended(chunk)
+        add(chunk)
+        record(chunk, time)
+        heard = chains[STREAM]
+        if heard or feeds.open:
+            payload = StreamPayload(handle, StreamChunk(id, number, attempt.frames, time, chunk))
+            if feeds.open:
+                feeds.live(STREAM, payload)
+            if heard:
+                agent.hooks.emit(STREAM, payload)
+        attempt.frames += 1
+        return kind is not Finish
+
+    return accept
 
 
 def _adapter(step: StepRun, request: Request | None) -> AsyncIterator[Chunk]:
@@ -123,6 +192,10 @@ class _Cancellable:
         await close_stream(self._chunks)
 
 
+async def _just(chunk: Chunk) -> AsyncIterator[Chunk]:
+    yield chunk
+
+
 async def _nobody(request: Request) -> AsyncIterator[Chunk]:
     """The stream of a route that nobody serves (PRP-05)."""
     message = f"no adapter serves the provider {request.config.provider!r}"
@@ -144,7 +217,7 @@ def _attempt_id(step: StepRun, attempt: Attempt) -> str:
 
 def _tell(step: StepRun, attempt: Attempt, frame: Callable[[str], StreamStart | StreamEnd]) -> None:
     agent = step.agent
-    if agent.feeds.open or agent.hooks.listeners(STREAM):
+    if agent.feeds.open or agent.hooks.chains[STREAM]:
         agent.tell(STREAM, StreamPayload, frame(_attempt_id(step, attempt)))
 
 
@@ -204,7 +277,7 @@ def settle_attempt(step: StepRun) -> None:
         return
     attempt.settling = True
     attempt.settlement = step.agent.session.append(
-        AssistantAttempt(turn=step.turn.number, step=step.number, stream=attempt.recorder.stream()),
+        _attempted(turn=step.turn.number, step=step.number, stream=attempt.recorder.stream()),
         proven=True,  # chunks are mended and frozen when they are accepted
     )
 
@@ -214,20 +287,21 @@ def _append_message(
 ) -> Event:
     session, attempt, request = step.agent.session, _attempt(step), step.request
     assert request is not None
-    message = AssistantMessage(
+    usage = attempt.assembler.usage
+    message = _message(
         id=f"a{session.next_seq}",
         content=blocks,
-        source=FrozenDict(kind="model", provider=request.config.provider, model=request.config.model),
+        source=sealed({"kind": "model", "provider": request.config.provider, "model": request.config.model}),
         replay=replay,
     )
     return session.append(
-        AssistantMessageEvent(
+        _settled(
             turn=step.turn.number,
             step=step.number,
             message=message,
             stream=attempt.recorder.stream(),
             finish=finish,
-            usage=attempt.assembler.usage,
+            usage=usage if usage is None or type(usage) is Usage else Usage.model_validate(usage),
             interrupted=True if finish is FinishKind.ABORTED else None,
         ),
         surface="append",
@@ -248,7 +322,7 @@ def recover(step: StepRun) -> Coroutine[Any, Any, str] | str:
     """Ask whether the failed attempt is made again; otherwise the original failure stands (RTY-01, RTY-06)."""
     failure = _attempt(step).failure
     assert failure is not None
-    if not step.agent.hooks.listeners("agent/request-error"):
+    if not step.agent.hooks.chains["agent/request-error"]:
         step.error = failure
         return "surrender"
     return _recover(step, failure)

@@ -12,17 +12,19 @@ from lifecycle.errors import DuplicateMessageError
 from lifecycle.services.tools import parse_arguments
 from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
-from lifecycle.vocabulary.values import FrozenDict
+from lifecycle.vocabulary.values import FrozenDict, trusted
 
 from ..program import LANES
 from ..runs import StepRun, ToolCallRun
-from ..walk import Drive
+from ..walk import Drive, Flow
 from .call import result_message
 from .proposal import STEP
 
 log = logging.getLogger("lifecycle")
 
 START, BODY, COMMIT = range(len(LANES))
+
+_called, _resulted = trusted(ToolCallEvent), trusted(ToolResultEvent)
 
 Wait = Coroutine[None, None, str]
 
@@ -113,7 +115,7 @@ class Pool:
         call = ToolCallRun(step, block, self._arguments(block), tool, agent.call_program.table.initial, step.signal)
         call.drive = Drive(agent.call_program, call)
         call.record = agent.session.append(
-            ToolCallEvent(
+            _called(
                 turn=step.turn.number, step=step.number, call_id=block.id, name=block.name, arguments=block.arguments
             ),
             proven=True,  # a block of the answer, which is in the log
@@ -122,26 +124,26 @@ class Pool:
         self._started.append(call)
         return call
 
-    async def run_call(self) -> None:
+    def run_call(self) -> Flow:
         """Drive the newest call up to its body, and start that: in this task if nothing could overlap with it."""
         call = self._started[-1]
         drive = _drive(call)
-        await drive.run(START)
+        yield from drive.within(START)
         if drive.ended is not None or self._lane(call) != BODY:
-            return
+            return None
         alone = len(self._started) == 1 and (self._exclusive or not self._waiting)
         tasks = self._step.agent.tasks
         if alone or tasks is None:
-            await drive.run(BODY)
-            return
+            yield from drive.within(BODY)
+            return None
         call.running = True
         self._running += 1
         tasks.start_soon(self._run_body, call)
+        return None
 
     async def _run_body(self, call: ToolCallRun) -> None:
         try:
-            with self._step.agent.work():
-                await _drive(call).run(BODY)
+            await _drive(call).run(BODY, self._step.agent.scopes)
         except Exception as error:  # not the tool's: those are results
             self._fault = self._fault or error
         finally:
@@ -154,9 +156,9 @@ class Pool:
     def _lane(self, call: ToolCallRun) -> int:
         return self._step.agent.call_program.stations[call.phase].lane
 
-    async def post(self) -> None:
+    def post(self) -> Flow:
         """Drive the oldest call to its end."""
-        await _drive(self._started[0]).run(COMMIT)
+        return _drive(self._started[0]).within(COMMIT)
 
     def commit(self) -> None:
         """Record the result of the oldest call, and stage its contexts for the next step (TLS-08, TLS-13)."""
@@ -165,13 +167,15 @@ class Pool:
         assert outcome is not None
         assert record is not None
         session = step.agent.session
-        message = call.result or result_message(call)
+        message, own = call.result or result_message(call), outcome is call.own
+        result_of = _resulted if own else ToolResultEvent  # what a hook made is checked
         session.append(
-            ToolResultEvent(
+            result_of(
                 turn=step.turn.number, step=step.number, message=message, error=outcome.error, value=outcome.value
             ),
             surface="append",
-            sources=[record.seq],
+            sources=(record.seq,),
+            proven=own,
         )
         del self._started[0]
         if outcome.conclude and outcome.error is None:
@@ -184,20 +188,24 @@ class Pool:
 
     # -- ending early --------------------------------------------------------------------------------------------
 
-    async def drain(self) -> None:
+    def drain(self) -> Flow:
         """After a cancel: await what has started and commit it in order, then give the rest an error pair (TLS-10)."""
         try:
             while self._started:
                 while self._started[0].running:
-                    await self._some_settle()
-                await self.post()
+                    yield self._some_settle()
+                yield from self.post()
                 self.commit()
             while self._waiting:
                 self.open_call()
-                await self.post()
+                yield from self.post()
                 self.commit()
-        finally:  # a result that is refused must not leave bodies behind that outlive their step
-            await self.abandon()
+        except GeneratorExit:
+            raise
+        except BaseException:  # a result that is refused must not leave bodies behind that outlive their step
+            yield self.abandon()
+            raise
+        return None
 
     async def abandon(self) -> None:
         """After a fault: let started bodies end; nothing is committed, nothing invented (TLS-11)."""
@@ -226,12 +234,12 @@ def call_starts(step: StepRun) -> None:
 
 
 @STEP("pre and execute", suspends=True, inner=["tool-owned events when applicable"])
-def pre_and_execute(step: StepRun) -> Coroutine[None, None, None]:
+def pre_and_execute(step: StepRun) -> Flow:
     return _pool(step).run_call()
 
 
 @STEP("post", suspends=True)
-def post(step: StepRun) -> Coroutine[None, None, None]:
+def post(step: StepRun) -> Flow:
     return _pool(step).post()
 
 
@@ -241,7 +249,7 @@ def call_settles(step: StepRun) -> None:
 
 
 @STEP("drain", suspends=True, inner=["tool/result:drained", "tool/call:undispatched", "tool/result:undispatched"])
-def drain(step: StepRun) -> Coroutine[None, None, None] | None:
+def drain(step: StepRun) -> Flow | None:
     return None if step.pool is None else step.pool.drain()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lifecycle.definition.turn import Turn
 from lifecycle.services.points import ClaimedPayload, ErrorPayload, TurnPayload
 from lifecycle.vocabulary.events import TurnEnd, TurnStart
-from lifecycle.vocabulary.failures import Aborted, Errored, Failure, TurnEndReason, failure_of
+from lifecycle.vocabulary.failures import COMPLETED, Aborted, Errored, Failure, TurnEndReason, failure_of
+from lifecycle.vocabulary.values import trusted
 
 from ..program import Performers
 from ..runs import AgentRun, StepRun, TurnRun
@@ -14,6 +15,8 @@ from .proposal import STEP
 
 TURN: Performers[TurnRun] = Performers(Turn)
 TURN.otherwise(hooked)
+
+_started, _ended = trusted(TurnStart), trusted(TurnEnd)
 
 
 def begin_turn(agent: AgentRun) -> TurnRun:
@@ -36,7 +39,7 @@ TURN.runs(STEP, begin_step)
 
 @TURN("turn/start")
 def start(turn: TurnRun) -> None:
-    turn.agent.session.append(TurnStart(turn=turn.number), proven=True)
+    turn.agent.session.append(_started(turn=turn.number), proven=True)
 
 
 @TURN("agent/inbox/spliced:claim first")
@@ -78,7 +81,7 @@ def announce_error(turn: TurnRun) -> None:
 def end(turn: TurnRun) -> None:
     turn.step, reason = None, _reason(turn)
     turn.error = None  # it is told by now; a refused end is an error of its own (TRN-15)
-    turn.agent.session.append(TurnEnd(turn=turn.number, reason=reason))
+    turn.agent.session.append(_ended(turn=turn.number, reason=reason), proven=reason is COMPLETED)
 
 
 def _reason(turn: TurnRun) -> TurnEndReason:
