@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -67,8 +68,9 @@ class ModelSwitch:
         selection = await next()
         if self.selected is None:
             return selection
-        chosen = self.routes[self.selected].model_dump(by_alias=False, exclude_none=True)
-        return selection.model_copy(update=chosen)
+        route = self.routes[self.selected]
+        told = {one.name: getattr(route, one.name) for one in dataclasses.fields(route)}
+        return selection.model_copy(update={name: said for name, said in told.items() if said is not None})
 
     def _words(self, name: str | None) -> str:
         return f"From here on another model answers: {name}."
