@@ -162,7 +162,11 @@ def abort(call: ToolCallRun) -> None:
     if outcome is None and call.context is not None and call.tool is not None:
         outcome = call.outcome = call.tool.cut(call.context)
     if outcome is None or outcome.error is None:
-        aborted = error_outcome("ABORTED", "The call was aborted.") if call.invoked else _undispatched()
+        aborted = (
+            error_outcome("ABORTED", f"{call.block.name} was stopped: the turn was cancelled")
+            if call.invoked
+            else _undispatched()
+        )
         call.outcome = aborted if outcome is None else replace(aborted, contexts=outcome.contexts)
 
 
