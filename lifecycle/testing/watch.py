@@ -245,8 +245,10 @@ class Watch:
             try:
                 value = yield waits
             except BaseException as error:
-                call.delivered |= call.struck and isinstance(error, anyio.get_cancelled_exc_class())
                 thrown = error
+            # asyncio throws it in; trio hands an outcome in, which is unwrapped within
+            resumed_with = getattr(value, "error", None) if thrown is None else thrown
+            call.delivered |= call.struck and isinstance(resumed_with, anyio.get_cancelled_exc_class())
 
     def _begin(self, point: HookPoint, listener: Listener, payload: Any) -> tuple[HookCall, object]:
         call = HookCall(point, listener.name, since=anyio.current_time(), tasks=_tasks())
