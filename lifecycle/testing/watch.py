@@ -50,6 +50,8 @@ _MISTAKES = (TypeError, AttributeError, NameError, LookupError, ArithmeticError,
 _CLOSING = ("assistant/attempt", "assistant/message", "tool/result", "step/end", "turn/end")
 """What a veto leaves out, and something stays open: a stream, a call, a step or a turn."""
 _INTERRUPTED = "interrupted"
+_STRUCK = "the host of a watched listener is cancelled"
+"""By this reason the cancellation of a listener is known from the deadlines within it."""
 
 
 _current: ContextVar[HookCall | None] = ContextVar("watched_call", default=None)
@@ -241,14 +243,15 @@ class Watch:
             self.suspensions += 1
             if self.suspensions == self._interrupt and call.scope is not None:
                 call.struck = self.interrupted = True
-                call.scope.cancel()
+                call.scope.cancel(reason=_STRUCK)
             try:
                 value = yield waits
             except BaseException as error:
                 thrown = error
             # asyncio throws it in; trio hands an outcome in, which is unwrapped within
             resumed_with = getattr(value, "error", None) if thrown is None else thrown
-            call.delivered |= call.struck and isinstance(resumed_with, anyio.get_cancelled_exc_class())
+            if call.struck and isinstance(resumed_with, anyio.get_cancelled_exc_class()):
+                call.delivered |= _STRUCK in str(resumed_with)  # or else it belongs to a deadline of the listener's own
 
     def _begin(self, point: HookPoint, listener: Listener, payload: Any) -> tuple[HookCall, object]:
         call = HookCall(point, listener.name, since=anyio.current_time(), tasks=_tasks())

@@ -123,6 +123,11 @@ def test_every_mistake_is_found_soon_and_made_small(seed: int, capsys: pytest.Ca
     assert middle <= MEDIAN
 
 
+@pytest.mark.parametrize("name", ["cleans up when cancelled", "raises when cancelled", "looks two things up"])
+def test_what_ends_in_order_when_cancelled_raises_no_alarm_on_trio(name: str) -> None:
+    check_hooks(CORRECT[name].factory, examples=FEW, seed=SEED, backends=("trio",))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", LEANS_ON_THE_LOOP, ids=str)
 def test_what_leans_on_the_loop_is_found_on_trio(entry: Entry) -> None:
