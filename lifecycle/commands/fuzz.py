@@ -31,7 +31,9 @@ def declare(commands: Any) -> None:
         help="search for scenarios in which hooks break a rule of the lifecycle",
         description="Drive the whole lifecycle with your hooks in it through random scenarios, in virtual time. A "
         "failure is made as small as possible, and told as a program, as a file for --replay, and as a picture. "
-        "Properties that stand beside the factory, made by @invariant, must hold, too.",
+        "Properties that stand beside the factory, made by @invariant, must hold, too. Work for worker threads is done "
+        "on the spot, files among it; sockets and processes are outside of virtual time: hand in what talks to the "
+        "world, and fake it in the function that makes the hooks.",
         epilog="Exit code: 0 if no rule is broken; 1 if one is; 2 if the call was wrong or there are no such hooks.",
         allow_abbrev=False,
     )

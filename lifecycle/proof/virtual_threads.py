@@ -27,7 +27,13 @@ def real(what: str) -> SimulationError:
 
 def working() -> bool:
     """Whether what runs right now stands for the work of a thread, which may block."""
-    return getattr(_here, "working", False)
+    return getattr(_here, "work", None) is not None
+
+
+def spend(seconds: float) -> None:
+    """Let the work that runs right now take so many virtual seconds more."""
+    work: Work = _here.work
+    work.seconds += float(seconds)
 
 
 class Work:
@@ -51,19 +57,19 @@ class Work:
 
     @contextmanager
     def _sleeping_virtually(self) -> Generator[None]:
-        before, thread, was = time.sleep, threading.get_ident(), working()
+        usual, thread, outer = time.sleep, threading.get_ident(), getattr(_here, "work", None)
 
         def sleep(seconds: SupportsIndex | float, /) -> None:
             if threading.get_ident() == thread:
-                self.seconds += float(seconds)
+                spend(float(seconds))
             else:
-                before(seconds)
+                usual(seconds)
 
-        time.sleep, _here.working = sleep, True
+        time.sleep, _here.work = sleep, self
         try:
             yield
         finally:
-            time.sleep, _here.working = before, was
+            time.sleep, _here.work = usual, outer
 
 
 async def run_inline(

@@ -11,8 +11,10 @@ which trio wakes itself up.
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -29,6 +31,8 @@ from lifecycle.errors import SimulationError
 from .choices import Choices
 from .virtual_threads import inline_threads, real, run_inline
 
+_MOST_TRIES = 100
+"""How often a task may go on waiting while it is closed."""
 MOST_ROUNDS = 20_000
 """Rounds in a row in which something could run; more than that is a task that turns on the spot."""
 
@@ -147,10 +151,12 @@ class VirtualTrio:
     def __init__(self, clock: VirtualClock, order: _Order) -> None:
         self._clock, self._order = clock, order
         self._deadlines = _Deadlines(clock)
+        self._runner: Any = None
 
     def begin(self) -> None:
         """To be called once, by the first task of the run, before it waits for anything."""
         runner: Any = _run.GLOBAL_RUN_CONTEXT.runner
+        self._runner = runner
         runner.deadlines, runner.io_manager = self._deadlines, _NoInput(runner)
         self._clock.watched = False
 
@@ -166,6 +172,24 @@ class VirtualTrio:
     def end(self) -> None:
         """To be called by the first task of the run, last."""
         self._clock.watched = True
+
+    def abandon(self) -> None:
+        """Close what a run that broke off has left: nobody awaits it any more, and it would complain when collected."""
+        tasks = [] if self._runner is None else [*self._runner.tasks]
+        nurseries = [nursery for task in tasks for nursery in (*task.child_nurseries, task.parent_nursery) if nursery]
+        usual, sys.unraisablehook = sys.unraisablehook, _ignore
+        try:
+            for task in tasks:
+                for _ in range(_MOST_TRIES):
+                    with suppress(BaseException):  # what it does about that cannot work outside of a run
+                        task.coro.close()
+                        break
+            for nursery in nurseries:
+                nursery._children.clear()
+            tasks.clear()
+            gc.collect()
+        finally:
+            sys.unraisablehook = usual
 
     def next_deadline(self) -> float:
         """When the next timer ends; infinity if there is none."""
@@ -186,10 +210,18 @@ def virtual_trio(order: Choices | None) -> Generator[tuple[VirtualTrio, VirtualC
     module: Any = _run
     with inline_threads(TrioBackend, lambda: _is_virtual(clock)), _trios_own_inline(clock):
         module._r, module._ALLOW_DETERMINISTIC_SCHEDULING = chance, order is not None
+        clockwork = VirtualTrio(clock, chance)
         try:
-            yield VirtualTrio(clock, chance), clock
+            yield clockwork, clock
+        except BaseException:
+            clockwork.abandon()
+            raise
         finally:
             module._r, module._ALLOW_DETERMINISTIC_SCHEDULING = before
+
+
+def _ignore(_: object) -> None:
+    pass
 
 
 def _is_virtual(clock: VirtualClock) -> bool:
