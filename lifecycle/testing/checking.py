@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import ModuleType
+from typing import get_args
 from unittest.mock import patch
 
 import anyio
@@ -128,9 +129,10 @@ def check_hooks(
 
     Raises:
         HookCheckError: if a rule is broken, with the smallest scenario that was found to break it.
-        HookFactoryError: if there are no hooks to check; nothing was tried.
+        HookFactoryError: if there are no hooks to check, no examples or no such backend; nothing was tried.
         SimulationError: if Hypothesis is not installed, which draws scenarios once the first ones are used up.
     """
+    _possible(examples, backends)
     make = factory_of(factory)
     limits = Limits(most_seconds, most_seconds_cancelled, most_retries, tuple(may_raise), most_seconds_running)
     properties = [property_of(one) for one in invariants]
@@ -308,6 +310,14 @@ def _spelt(limits: Limits) -> str:
 
 
 # -- around a run ------------------------------------------------------------------------------------------------
+
+
+def _possible(examples: int, backends: Sequence[str]) -> None:
+    if examples < 1:
+        raise HookFactoryError(f"examples={examples} tries nothing; give a number from 1 on")
+    known = get_args(Backend)
+    if isinstance(backends, str) or not backends or any(one not in known for one in backends):
+        raise HookFactoryError(f"backends={backends!r} names no event loops; give some of {known}, as ('asyncio',)")
 
 
 def _seed(seed: int | None) -> int:

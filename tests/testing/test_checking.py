@@ -424,6 +424,34 @@ def test_what_makes_no_hooks_is_told_in_one_sentence(factory: Any, says: str) ->
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"backends": ("curio",)}, "backends=('curio',) names no event loops; give some of ('asyncio', 'trio')"),
+        ({"backends": ()}, "backends=() names no event loops"),
+        ({"backends": "trio"}, "backends='trio' names no event loops"),
+        ({"examples": 0}, "examples=0 tries nothing; give a number from 1 on"),
+    ],
+)
+def test_a_check_that_tries_nothing_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(HookFactoryError) as refused:
+        check_hooks(Hooks, **options)
+
+    assert says in str(refused.value)
+
+
+def test_a_property_that_breaks_down_is_a_breach_of_that_property() -> None:
+    @invariant
+    def crashes(run: Simulated) -> bool:
+        return run.events[1_000_000].seq > 0
+
+    error = found(Hooks, invariants=[crashes])
+
+    assert error.contract == "crashes"
+    assert "the property crashes cannot be judged: it raises IndexError" in error.reason
+    assert error.moves <= 1
+
+
 @pytest.mark.anyio
 async def test_a_check_within_an_event_loop_is_refused(anyio_backend: str) -> None:
     with pytest.raises(HookFactoryError, match="from a plain def"):
