@@ -20,6 +20,7 @@ from lifecycle.driver.monitor import VARIABLE as MONITOR
 from lifecycle.errors import HookCheckError, HookFactoryError, SimulationError
 from lifecycle.proof.simulation import Backend
 from lifecycle.services.callables import name_of
+from lifecycle.services.points import POINTS
 
 from .arrows import Coverage, noting_arrows
 from .cases import Case, Fixture, address_of, program_of
@@ -142,6 +143,12 @@ def check_hooks(
     if two[0] is two[1]:
         raise HookFactoryError(
             f"{name_of(make)} returns the same Hooks each time; make them within the function, afresh for each example"
+        )
+    unheard = [name for name in two[0].points if name not in POINTS and two[0].listeners(name)]
+    if unheard:
+        raise HookFactoryError(
+            f"{name_of(make)} listens at {', '.join(unheard)}, which the lifecycle that a check runs never dispatches: "
+            "it is the built-in one; check what listens there in a test of your own lifecycle"
         )
     report.coverage.points = {name: point for name, point in two[0].points.items() if two[0].listeners(name)}
 

@@ -12,8 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
-from lifecycle import Enter, Hooks, Reject, Retry, ToolOutcome
+from lifecycle import Enter, HookPoint, Hooks, Reject, Retry, ToolOutcome
 from lifecycle.errors import CoverageError, HookCheckError, HookFactoryError
+from lifecycle.services.points import POINTS, Mode, StepPayload
 from lifecycle.testing import (
     Case,
     Fixture,
@@ -397,6 +398,12 @@ def needs_an_argument(argument: object) -> Hooks:
     return Hooks()
 
 
+def listens_at_a_point_of_its_own() -> Hooks:
+    hooks = Hooks(points={**POINTS, "agent/budget": HookPoint("agent/budget", Mode.SERIAL, StepPayload)})
+    hooks.listen("agent/budget", lambda payload: None)
+    return hooks
+
+
 SHARED = Hooks()
 
 
@@ -410,6 +417,7 @@ SHARED = Hooks()
         (needs_an_argument, "cannot be called without arguments"),
         (SHARED, "give the function that makes them"),
         (made_async, "is an async function"),
+        (listens_at_a_point_of_its_own, "listens at agent/budget, which the lifecycle that a check runs never"),
         (listens_async_where_nobody_waits, "nobody waits at a point of mode emit; make it a plain def"),
         ("nowhere.at_all:hooks", "the module 'nowhere.at_all' does not import"),
         ("json:hooks", "the module 'json' has no 'hooks'"),
