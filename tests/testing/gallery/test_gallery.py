@@ -17,7 +17,7 @@ import pytest
 
 from lifecycle.errors import HookCheckError, HookFactoryError
 from lifecycle.proof.simulation import Backend
-from lifecycle.testing import check_hooks
+from lifecycle.testing import Answer, AskedCall, Case, HookScript, Move, Scenario, ToolScript, check_case, check_hooks
 
 from .everything import CORRECT, FAULTY, Entry
 
@@ -126,6 +126,17 @@ def test_every_mistake_is_found_soon_and_made_small(seed: int, capsys: pytest.Ca
 @pytest.mark.parametrize("name", ["cleans up when cancelled", "raises when cancelled", "looks two things up"])
 def test_what_ends_in_order_when_cancelled_raises_no_alarm_on_trio(name: str) -> None:
     check_hooks(CORRECT[name].factory, examples=FEW, seed=SEED, backends=("trio",))
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_failure_below_may_come_out_of_a_hook_that_is_cancelled_meanwhile(backend: Backend) -> None:
+    scenario = Scenario(
+        moves=(Move(),),
+        answers=(Answer(calls=(AskedCall(tool="look"),)),),
+        tools=(ToolScript(name="look"),),
+        hooks=(HookScript(point="tools/execute", does="raise"),),
+    )
+    check_case(CORRECT["limits the time of tools"].factory, Case(scenario=scenario, backend=backend, interrupt=1))
 
 
 @pytest.mark.slow
