@@ -31,7 +31,9 @@ def declare(commands: Any) -> None:
         help="search for scenarios in which hooks break a rule of the lifecycle",
         description="Drive the whole lifecycle with your hooks in it through random scenarios, in virtual time. A "
         "failure is made as small as possible, and told as a program, as a file for --replay, and as a picture. "
-        "Properties that stand beside the factory, made by @invariant, must hold, too.",
+        "Properties that stand beside the factory, made by @invariant, must hold, too. Work for worker threads is done "
+        "on the spot, files among it; sockets and processes are outside of virtual time: hand in what talks to the "
+        "world, and fake it in the function that makes the hooks.",
         epilog="Exit code: 0 if no rule is broken; 1 if one is; 2 if the call was wrong or there are no such hooks.",
         allow_abbrev=False,
     )
@@ -49,6 +51,14 @@ def declare(commands: Any) -> None:
     parser.add_argument("--backend", metavar="NAME", help="asyncio or trio (default: asyncio)")
     parser.add_argument("--replay", metavar="FILE", type=Path, help="run one case again instead, from its file")
     parser.add_argument("--save", metavar="FILE", type=Path, help="keep a failing case in this file, for --replay")
+    parser.add_argument(
+        "--may-raise",
+        metavar="MODULE:NAME",
+        action="append",
+        default=[],
+        help="an exception that the hooks raise on purpose, such as builtins:PermissionError; may be said repeatedly",
+    )
+    parser.add_argument("--alone", action="store_true", help="let no scripted hooks stand behind yours")
     parser.add_argument("--json", action="store_true", help="tell what came of it as one JSON object")
     parser.set_defaults(perform=perform, name="lifecycle fuzz")
 
@@ -63,6 +73,8 @@ def perform(args: argparse.Namespace) -> int:
         raise CallError(f"there is no backend {args.backend!r}; there are {' and '.join(BACKENDS)}")
     if args.replay is not None and (args.seed is not None or args.backend is not None):
         raise CallError("the file says what --replay runs; leave --seed and --backend out")
+    if args.save is not None and not args.save.absolute().parent.is_dir():
+        raise CallError(f"there is no folder {str(args.save.parent)!r} for --save {args.save}; make it first")
     with own_output() as out:  # what somebody's hooks print is not part of it
         fixture = None if args.replay is None else _read(args.replay)
         target = args.hooks or (fixture.hooks if fixture is not None else None)
@@ -91,6 +103,8 @@ def _search(args: argparse.Namespace, out: Output, factory: Factory) -> int:
             seed=args.seed,
             invariants=_beside(factory),
             backends=(args.backend or "asyncio",),
+            may_raise=_exceptions(args),
+            other_hooks=not args.alone,
             progress=progress,
         )
     except HookCheckError as failed:
@@ -106,7 +120,7 @@ def _replay(args: argparse.Namespace, out: Output, factory: Factory, fixture: Fi
     from lifecycle.testing import check_case
 
     try:
-        check_case(factory, fixture.case, invariants=_beside(factory))
+        check_case(factory, fixture.case, invariants=_beside(factory), may_raise=_exceptions(args))
     except HookCheckError as failed:
         if fixture.contract and (fixture.contract, fixture.point) != (failed.contract, failed.point):
             was = f"{fixture.contract}{f' at {fixture.point}' if fixture.point else ''}: {fixture.reason}"
@@ -120,7 +134,10 @@ def _failed(args: argparse.Namespace, out: Output, failed: HookCheckError, repor
     from lifecycle.testing import Fixture
 
     if args.save is not None:
-        args.save.write_text(failed.fixture + "\n", encoding="utf-8")
+        try:
+            args.save.write_text(failed.fixture + "\n", encoding="utf-8")
+        except OSError as wrong:  # what was found is told all the same
+            print(printable(f"{args.name}: {args.save} cannot be written ({wrong.strerror})"), file=sys.stderr)
     if not args.json:
         out.write(printable(f"{failed}\n"))
         return 1
@@ -133,6 +150,15 @@ def _failed(args: argparse.Namespace, out: Output, failed: HookCheckError, repor
     told = {} if report is None else {**_told(report), "examples": failed.examples_tried}
     out.write(dump({"ok": False, **told, "failure": {**failure, "fixture": fixture}}) + "\n")
     return 1
+
+
+def _exceptions(args: argparse.Namespace) -> list[type[BaseException]]:
+    """What the hooks may raise."""
+    found = [(one, object_at(one)) for one in cast("list[str]", args.may_raise)]
+    for name, one in found:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise CallError(f"--may-raise {name} is no exception; name a class, such as builtins:PermissionError")
+    return cast("list[type[BaseException]]", [one for _, one in found])
 
 
 def _told(report: Report) -> dict[str, object]:

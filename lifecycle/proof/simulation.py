@@ -47,6 +47,8 @@ def run_virtually(
 ) -> T:
     """Run `main` to its end on an event loop of its own with virtual time, and return what it returns.
 
+    What is handed to a worker thread runs on the spot. Sockets and processes are refused with a `SimulationError`.
+
     Args:
         interleaving: Choices of which callback (asyncio) or task (trio) runs next, one at a time, past their end the
             one that has waited longest. Reproducible on each backend, and not equal on both. None leaves the order to
@@ -57,7 +59,7 @@ def run_virtually(
     """
     order = None if interleaving is None else Choices(interleaving)
     if backend == "asyncio":
-        from .virtual_asyncio import VirtualLoop
+        from .virtual_asyncio import VirtualLoop, virtual_asyncio
 
         loops: list[VirtualLoop] = []
 
@@ -68,7 +70,8 @@ def run_virtually(
         async def on_asyncio() -> T:
             return await main(loops[-1])
 
-        return anyio.run(on_asyncio, backend=backend, backend_options={"loop_factory": make})
+        with virtual_asyncio():
+            return anyio.run(on_asyncio, backend=backend, backend_options={"loop_factory": make})
 
     from .virtual_trio import virtual_trio
 

@@ -2,7 +2,7 @@
 
 It leans on: `_run_once` is one round of the loop; `_ready` is the queue of what can run; a handle that was cancelled
 says so in `_cancelled`; `call_later` goes through `call_at`, and both through `time`. A test notices if that changes.
-Real input, output and threads are outside of all this.
+Work for threads is done on the spot; real input and output is refused.
 """
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false
@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import Context
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack
+
+from anyio._backends._asyncio import AsyncIOBackend
 
 from lifecycle.errors import SimulationError
 
 from .choices import Choices
+from .virtual_threads import Work, inline_threads, real
 
 Ts = TypeVarTuple("Ts")
 
@@ -58,6 +62,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heappush(self._timers, (when, next(self._made), timer))
         return timer
+
+    def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        done, work = self.create_future(), Work(func, *args)
+
+        def settle() -> None:
+            if done.done():
+                return
+            if work.error is None:
+                done.set_result(work.value)
+            else:
+                done.set_exception(work.error)
+
+        if work.seconds:
+            self.call_later(work.seconds, settle)
+        else:
+            self.call_soon(settle)
+        return done
 
     def _run_once(self) -> None:
         if self._order is not None:
@@ -103,3 +124,30 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Let time pass up to the next timer, and end that one; timers of one moment in the order of their start."""
         self._now = max(self._now, self.next_deadline())
         self._ready.append(heappop(self._timers)[2])
+
+
+_REAL = (
+    *("create_connection", "create_server", "create_datagram_endpoint", "create_unix_connection", "create_unix_server"),
+    *("sock_connect", "sock_accept", "sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into"),
+    *("sock_sendall", "sock_sendto", "sock_sendfile", "getaddrinfo", "getnameinfo", "add_reader", "add_writer"),
+    *("connect_accepted_socket", "connect_read_pipe", "connect_write_pipe", "subprocess_exec", "subprocess_shell"),
+)
+"""The methods of a loop that deal with sockets, pipes and processes."""
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(self: VirtualLoop, *args: object, **named: object) -> Any:
+        raise real(name)
+
+    return refuse
+
+
+for _name in _REAL:
+    setattr(VirtualLoop, _name, _refusing(_name))
+
+
+@contextmanager
+def virtual_asyncio() -> Generator[None]:
+    """A virtual loop runs within the block."""
+    with inline_threads(AsyncIOBackend, lambda: isinstance(asyncio.get_running_loop(), VirtualLoop)):
+        yield

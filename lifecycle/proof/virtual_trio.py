@@ -3,15 +3,18 @@
 It leans on, in `trio._core._run`: `_r` is asked once a round, by `shuffle` if `_ALLOW_DETERMINISTIC_SCHEDULING` and by
 `random` if not, where less than 0.5 makes a batch first in, first out; `Runner.runq` holds who can run and
 `Runner.deadlines` who waits for a moment. A test notices if that changes. Both names are global: runs in two threads at
-once would disturb each other. Real input, output and threads are outside of all this.
+once would disturb each other. Work for threads is done on the spot; real input and output is refused, but for that by
+which trio wakes itself up.
 """
 
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+import gc
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -19,12 +22,17 @@ from typing import Any
 
 import trio
 import trio.testing
+from anyio._backends._trio import TrioBackend
+from trio import _path
 from trio._core import _run
 
 from lifecycle.errors import SimulationError
 
 from .choices import Choices
+from .virtual_threads import inline_threads, real, run_inline
 
+_MOST_TRIES = 100
+"""How often a task may go on waiting while it is closed."""
 MOST_ROUNDS = 20_000
 """Rounds in a row in which something could run; more than that is a task that turns on the spot."""
 
@@ -119,16 +127,37 @@ class _Order:
             raise SimulationError("a task turns on the spot: it runs again and again, and never waits")
 
 
+class _NoInput:
+    """Stands in front of what waits for sockets and pipes."""
+
+    def __init__(self, runner: Any) -> None:
+        self._inner, self._waker = runner.io_manager, runner.entry_queue.wakeup.wakeup_sock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def wait_readable(self, fd: Any) -> None:
+        if fd is not self._waker:
+            raise real("wait_readable")
+        await self._inner.wait_readable(fd)
+
+    async def wait_writable(self, fd: Any) -> None:
+        raise real("wait_writable")
+
+
 class VirtualTrio:
     """What the simulation asks of a run under trio, from inside of it."""
 
     def __init__(self, clock: VirtualClock, order: _Order) -> None:
         self._clock, self._order = clock, order
         self._deadlines = _Deadlines(clock)
+        self._runner: Any = None
 
     def begin(self) -> None:
         """To be called once, by the first task of the run, before it waits for anything."""
-        _run.GLOBAL_RUN_CONTEXT.runner.deadlines = self._deadlines
+        runner: Any = _run.GLOBAL_RUN_CONTEXT.runner
+        self._runner = runner
+        runner.deadlines, runner.io_manager = self._deadlines, _NoInput(runner)
         self._clock.watched = False
 
     async def settled(self) -> None:
@@ -143,6 +172,24 @@ class VirtualTrio:
     def end(self) -> None:
         """To be called by the first task of the run, last."""
         self._clock.watched = True
+
+    def abandon(self) -> None:
+        """Close what a run that broke off has left: nobody awaits it any more, and it would complain when collected."""
+        tasks = [] if self._runner is None else [*self._runner.tasks]
+        nurseries = [nursery for task in tasks for nursery in (*task.child_nurseries, task.parent_nursery) if nursery]
+        usual, sys.unraisablehook = sys.unraisablehook, _ignore
+        try:
+            for task in tasks:
+                for _ in range(_MOST_TRIES):
+                    with suppress(BaseException):  # what it does about that cannot work outside of a run
+                        task.coro.close()
+                        break
+            for nursery in nurseries:
+                nursery._children.clear()
+            tasks.clear()
+            gc.collect()
+        finally:
+            sys.unraisablehook = usual
 
     def next_deadline(self) -> float:
         """When the next timer ends; infinity if there is none."""
@@ -161,8 +208,48 @@ def virtual_trio(order: Choices | None) -> Generator[tuple[VirtualTrio, VirtualC
     before = _run._r, _run._ALLOW_DETERMINISTIC_SCHEDULING
     clock = VirtualClock()
     module: Any = _run
-    module._r, module._ALLOW_DETERMINISTIC_SCHEDULING = chance, order is not None
+    with inline_threads(TrioBackend, lambda: _is_virtual(clock)), _trios_own_inline(clock):
+        module._r, module._ALLOW_DETERMINISTIC_SCHEDULING = chance, order is not None
+        clockwork = VirtualTrio(clock, chance)
+        try:
+            yield clockwork, clock
+        except BaseException:
+            clockwork.abandon()
+            raise
+        finally:
+            module._r, module._ALLOW_DETERMINISTIC_SCHEDULING = before
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def _is_virtual(clock: VirtualClock) -> bool:
+    return trio.lowlevel.current_clock() is clock
+
+
+@contextmanager
+def _trios_own_inline(clock: VirtualClock) -> Generator[None]:
+    """As `inline_threads`, for those who ask trio itself."""
+    places: tuple[Any, ...] = (trio.to_thread, _path)
+    usual = trio.to_thread.run_sync
+
+    async def run_sync(
+        sync_fn: Callable[..., Any],
+        *args: Any,
+        thread_name: str | None = None,
+        abandon_on_cancel: bool = False,
+        limiter: trio.CapacityLimiter | None = None,
+    ) -> Any:
+        if _is_virtual(clock):
+            return await run_inline(sync_fn, args, abandon_on_cancel)
+        named: dict[str, Any] = {"thread_name": thread_name, "abandon_on_cancel": abandon_on_cancel}
+        return await usual(sync_fn, *args, limiter=limiter, **named)
+
+    for place in places:
+        place.run_sync = run_sync
     try:
-        yield VirtualTrio(clock, chance), clock
+        yield
     finally:
-        module._r, module._ALLOW_DETERMINISTIC_SCHEDULING = before
+        for place in places:
+            place.run_sync = usual

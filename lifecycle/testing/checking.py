@@ -9,8 +9,9 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
+from typing import get_args
 from unittest.mock import patch
 
 import anyio
@@ -19,6 +20,7 @@ from lifecycle.driver.monitor import VARIABLE as MONITOR
 from lifecycle.errors import HookCheckError, HookFactoryError, SimulationError
 from lifecycle.proof.simulation import Backend
 from lifecycle.services.callables import name_of
+from lifecycle.services.points import POINTS
 
 from .arrows import Coverage, noting_arrows
 from .cases import Case, Fixture, address_of, program_of
@@ -87,6 +89,7 @@ def check_hooks(
     most_seconds: float = 120.0,
     most_seconds_cancelled: float = 10.0,
     most_retries: int = 10,
+    most_seconds_running: float = 20.0,
     other_hooks: bool = True,
     progress: Callable[[Report], object] | None = None,
 ) -> Report:
@@ -99,6 +102,10 @@ def check_hooks(
     those under test, in virtual time. Judged are the invariants of every run, the contract of each hook point (legal
     answers; `next()` once; nothing frozen is changed; cancellation is not swallowed; retries end; no task is left; it
     returns in time; it does not raise), and `invariants`.
+
+    What a hook hands to a worker thread runs on the spot, files among it; `time.sleep` there takes virtual time.
+    Sockets and processes are outside of virtual time, and a breach: hand in what talks to the world, and fake it in
+    the test.
 
     Args:
         factory: Makes the hooks, without arguments and afresh for each example; or `module:name` of that function; or
@@ -113,6 +120,8 @@ def check_hooks(
         most_seconds: Virtual seconds that one call of a hook may take by itself.
         most_seconds_cancelled: The same once the signal of its turn has fired.
         most_retries: How many attempts of one step a hook may follow by another.
+        most_seconds_running: Real seconds for which a hook may run without giving way; judged in the main thread of a
+            POSIX system only.
         other_hooks: Let scripted hooks stand behind those under test: they refuse, rewrite, raise and wait.
         progress: Called after each example.
 
@@ -121,11 +130,12 @@ def check_hooks(
 
     Raises:
         HookCheckError: if a rule is broken, with the smallest scenario that was found to break it.
-        HookFactoryError: if there are no hooks to check; nothing was tried.
+        HookFactoryError: if there are no hooks to check, no examples or no such backend; nothing was tried.
         SimulationError: if Hypothesis is not installed, which draws scenarios once the first ones are used up.
     """
+    _possible(examples, backends)
     make = factory_of(factory)
-    limits = Limits(most_seconds, most_seconds_cancelled, most_retries, tuple(may_raise))
+    limits = Limits(most_seconds, most_seconds_cancelled, most_retries, tuple(may_raise), most_seconds_running)
     properties = [property_of(one) for one in invariants]
     begun = time.perf_counter()
     report = Report(name_of(make), _seed(seed))
@@ -133,6 +143,12 @@ def check_hooks(
     if two[0] is two[1]:
         raise HookFactoryError(
             f"{name_of(make)} returns the same Hooks each time; make them within the function, afresh for each example"
+        )
+    unheard = [name for name in two[0].points if name not in POINTS and two[0].listeners(name)]
+    if unheard:
+        raise HookFactoryError(
+            f"{name_of(make)} listens at {', '.join(unheard)}, which the lifecycle that a check runs never dispatches: "
+            "it is the built-in one; check what listens there in a test of your own lifecycle"
         )
     report.coverage.points = {name: point for name, point in two[0].points.items() if two[0].listeners(name)}
 
@@ -175,10 +191,11 @@ def check_case(
     most_seconds: float = 120.0,
     most_seconds_cancelled: float = 10.0,
     most_retries: int = 10,
+    most_seconds_running: float = 20.0,
 ) -> Trial:
     """Perform one case with hooks in it, and judge it as `check_hooks` does. Raises likewise."""
     make = factory_of(factory)
-    limits = Limits(most_seconds, most_seconds_cancelled, most_retries, tuple(may_raise))
+    limits = Limits(most_seconds, most_seconds_cancelled, most_retries, tuple(may_raise), most_seconds_running)
     properties = [property_of(one) for one in invariants]
     trial = attempt(make, case, limits, properties)
     if not trial.passes:
@@ -194,6 +211,18 @@ def attempt(
     coverage: Coverage | None = None,
 ) -> Trial:
     """Perform one case and judge it, without raising what was found."""
+    trial = _performed(make, case, limits, properties, coverage)
+    if any(one.contract == "awaits" for one in trial.breaches):
+        # a coroutine may be somebody else's, and only be collected here; it is not collected twice
+        again = {one.key for one in _performed(make, case, limits, properties, coverage).breaches}
+        kept = tuple(one for one in trial.breaches if one.contract != "awaits" or one.key in again)
+        trial = replace(trial, breaches=kept)
+    return trial
+
+
+def _performed(
+    make: Factory, case: Case, limits: Limits, properties: Iterable[Property], coverage: Coverage | None
+) -> Trial:
     _outside_of_loops()
     watch = Watch(limits, case.interrupt)
     watched = WatchedHooks(fresh(make), watch)
@@ -220,6 +249,9 @@ def _smallest(
 ) -> HookCheckError:
     """The error of the smallest case that fails as this one does."""
     key = failed.breaches[0].key
+    hangs = failed.breaches[0].contract == "hangs"
+    if hangs:  # it does so again as well if it is given a second
+        limits = replace(limits, patience=min(limits.patience, 1.0))
     again = attempt(make, failed.case, limits, properties)
     if key not in [one.key for one in again.breaches]:
         first = failed.breaches[0]
@@ -235,7 +267,7 @@ def _smallest(
         best = trial if fails else best
         return fails
 
-    shrink(failed.case, fails)
+    shrink(failed.case, fails, most=20 if hangs else 500)
     breach = next(one for one in best.breaches if one.key == key)
     return _error(make, best, limits, properties, report, breach)
 
@@ -273,7 +305,11 @@ def _error(
 
 def _spelt(limits: Limits) -> str:
     """The limits that are not as usual, as arguments of `check_case`."""
-    names = {"seconds": "most_seconds", "seconds_cancelled": "most_seconds_cancelled", "retries": "most_retries"}
+    names = {
+        "seconds": "most_seconds",
+        "seconds_cancelled": "most_seconds_cancelled",
+        "retries": "most_retries",
+    }
     told = [
         f"{names[name]}={getattr(limits, name)!r}" for name in names if getattr(limits, name) != getattr(USUAL, name)
     ]
@@ -281,6 +317,14 @@ def _spelt(limits: Limits) -> str:
 
 
 # -- around a run ------------------------------------------------------------------------------------------------
+
+
+def _possible(examples: int, backends: Sequence[str]) -> None:
+    if examples < 1:
+        raise HookFactoryError(f"examples={examples} tries nothing; give a number from 1 on")
+    known = get_args(Backend)
+    if isinstance(backends, str) or not backends or any(one not in known for one in backends):
+        raise HookFactoryError(f"backends={backends!r} names no event loops; give some of {known}, as ('asyncio',)")
 
 
 def _seed(seed: int | None) -> int:

@@ -17,6 +17,10 @@ class Interrupted(Exception):
     """Ends a run in which a listener was cancelled, which is all that the run was for."""
 
 
+class Hung(BaseException):
+    """Ends a listener that does not give way; no `except Exception` of its own may keep it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How patient a check is with a listener."""
@@ -29,6 +33,8 @@ class Limits:
     """How many attempts of one step it may follow by another."""
     may_raise: tuple[type[BaseException], ...] = ()
     """What it raises on purpose."""
+    patience: float = 20.0
+    """Real seconds for which it may run without giving way."""
 
 
 USUAL = Limits()
@@ -76,6 +82,8 @@ class HookCall:
     own: float = 0.0
     since: float = 0.0
     fired: float | None = None
+    waits_at: str = ""
+    """Where it was waiting when something was thrown in, as `file:line`."""
 
     @property
     def short(self) -> str:

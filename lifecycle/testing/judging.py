@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from lifecycle.definition.acceptor import Acceptor, alphabet_of
 from lifecycle.definition.revisions import NEWEST
-from lifecycle.errors import HookError, TurnCancelledError
+from lifecycle.errors import HookError, SimulationError, TurnCancelledError
 from lifecycle.vocabulary.events import Replace, TurnEnd, TurnStart, UserMessageEvent
 from lifecycle.vocabulary.failures import Failure
 
@@ -63,7 +63,11 @@ def _at_rest(run: Simulated, watch: Watch) -> Iterator[Breach]:
             held = [call for call in calls if call.cancelled or not call.verdict or call.fired is not None]
             guilty = held[-1] if held else guilty
             stands = f"nothing can move any more, and the agent stands in {run.phase or 'no phase'}"
-            reason = f"{guilty} waits for what never comes" if held else stands
+            reason = f"{guilty} waits for what never comes{_at(guilty)}" if held else stands
+        elif run.end == "failed" and (gave_up := _gave_up(run)):
+            held = [call for call in calls if call.cancelled or not call.verdict]
+            guilty = held[-1] if held else guilty
+            reason = f"{guilty or 'the run'} does not come to an end{_at(guilty)}: {gave_up}"
         elif run.end == "endless" and calls:
             sent = Counter[tuple[str, str]]()
             for call in calls:
@@ -75,6 +79,15 @@ def _at_rest(run: Simulated, watch: Watch) -> Iterator[Breach]:
             else:
                 reason = f"the agent goes on for ever: it has not ended after {len(run.moves)} moves"
         yield Breach("comes_to_rest", reason, guilty)
+
+
+def _at(call: HookCall | None) -> str:
+    return f", at {call.waits_at}" if call is not None and call.waits_at else ""
+
+
+def _gave_up(run: Simulated) -> SimulationError | None:
+    """Why the simulation could not go on, if that is what ended the run."""
+    return next((one for one in causes(run.error) if isinstance(one, SimulationError)), None) if run.error else None
 
 
 def _failed_turns(run: Simulated, watch: Watch, limits: Limits) -> Iterator[Breach]:

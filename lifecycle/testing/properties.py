@@ -34,6 +34,8 @@ class Property:
             return [said] if isinstance(said, str) else [str(one) for one in said]
         except AssertionError as failed:
             return [str(failed) or f"{self.name} does not hold"]
+        except Exception as wrong:
+            return [f"the property {self.name} cannot be judged: it raises {type(wrong).__name__}: {wrong}"]
 
     def __repr__(self) -> str:
         return f"<invariant {self.name}>"

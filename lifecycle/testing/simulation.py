@@ -139,7 +139,8 @@ def simulate(
 
     The same scenario gives the same log, byte for byte, each time and on both backends, as long as the hooks wait for
     nothing but virtual time (`anyio.sleep` and deadlines) and for what the lifecycle hands them. A scenario with an
-    `interleaving` gives the same log each time on one backend.
+    `interleaving` gives the same log each time on one backend. What they hand to a worker thread runs on the spot;
+    sockets and processes are outside of virtual time, and refused with a `SimulationError`.
 
     Args:
         hooks: Makes the listeners under test, afresh for each run. The scripted ones of the scenario stand behind them.

@@ -1,7 +1,7 @@
 """Watching hooks: what each call of a listener does, and which contract of its point it breaks.
 
-The listeners run as they are; nothing that they do is changed, except that `time.sleep` does not sleep. Knows nothing
-of scenarios, and does not judge runs.
+The listeners run as they are; nothing that they do is changed, except that `time.sleep` does not sleep, and that what
+cannot be simulated is refused. Knows nothing of scenarios, and does not judge runs.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
 from functools import partial
-from types import coroutine
+from types import FrameType, coroutine
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import anyio
 
-from lifecycle.errors import HookError, IllegalPayloadError, TurnCancelledError
+from lifecycle.errors import HookError, IllegalPayloadError, SimulationError, TurnCancelledError
+from lifecycle.proof.virtual_threads import real, spend, working
 from lifecycle.services.callables import is_async_generator
 from lifecycle.services.points import (
     Accept,
@@ -39,7 +40,8 @@ from lifecycle.vocabulary.events import Event, InboxSpliced
 
 from .actors import ScriptedFault
 from .fingerprints import fingerprint, invalid
-from .hook_calls import USUAL, Breach, HookCall, Interrupted, Limits, Moment, WatchedStream, causes
+from .hook_calls import USUAL, Breach, HookCall, Hung, Interrupted, Limits, Moment, WatchedStream, causes
+from .outside import alarm_every, listening, place_in, place_of
 
 if TYPE_CHECKING:
     from lifecycle import Agent
@@ -50,9 +52,17 @@ _MISTAKES = (TypeError, AttributeError, NameError, LookupError, ArithmeticError,
 _CLOSING = ("assistant/attempt", "assistant/message", "tool/result", "step/end", "turn/end")
 """What a veto leaves out, and something stays open: a stream, a call, a step or a turn."""
 _INTERRUPTED = "interrupted"
+_STRUCK = "the host of a watched listener is cancelled"
+"""By this reason the cancellation of a listener is known from the deadlines within it."""
 
 
 _current: ContextVar[HookCall | None] = ContextVar("watched_call", default=None)
+
+
+def _leave(token: Token[HookCall | None]) -> None:
+    """Reset it; what a run has left behind is closed in another context, where it does not matter any more."""
+    with suppress(ValueError):
+        _current.reset(token)
 
 
 def blamed_now() -> HookCall | None:
@@ -79,6 +89,10 @@ class Watch:
         self.interrupted = False
         self.suspensions = 0
         self._limits, self._interrupt = limits, interrupt
+        self._modules: list[dict[str, Any]] = []
+        """The names in the modules of listeners."""
+        self._seen: object = None
+        self._spins = 0.0
 
     @property
     def calls(self) -> list[HookCall]:
@@ -111,25 +125,64 @@ class Watch:
     @contextmanager
     def blocking_forbidden(self) -> Generator[None]:
         """Within the block, `time.sleep` in a listener is a breach, and takes no time."""
-        real, thread = time.sleep, threading.get_ident()
+        usual, thread = time.sleep, threading.get_ident()
 
         def sleep(seconds: SupportsIndex | float, /) -> None:
             call = _current.get()
             if call is None or threading.get_ident() != thread:
-                real(seconds)
+                usual(seconds)
+            elif working():
+                spend(float(seconds))
             else:
-                self.breach("blocking", f"{call} blocks the event loop with time.sleep({seconds})", call)
+                self._blocks(call, seconds)
 
+        names = [(module, name) for module in self._modules for name, value in module.items() if value is usual]
         time.sleep = sleep
+        for module, name in names:  # it was imported by name
+            module[name] = sleep
         try:
-            yield
+            every = min(1.0, self._limits.patience / 4)
+            with listening(self._heard), alarm_every(every, partial(self._still_running, every)):
+                yield
         finally:
-            time.sleep = real
+            time.sleep = usual
+            for module, name in names:
+                module[name] = usual
+
+    def _blocks(self, call: HookCall, seconds: object) -> None:
+        self.breach("blocking", f"{call} blocks the event loop with time.sleep({seconds})", call)
+
+    def _heard(self, event: str, what: object) -> None:
+        """Python is about to do something that a simulated run cannot have."""
+        call = _current.get()
+        if call is None or (event == "time.sleep" and working()):
+            return
+        if event == "time.sleep":  # by a name that nobody knows of; from Python 3.13 on
+            self._blocks(call, what)
+            raise HookError(f"time.sleep({what}) blocks the event loop")
+        refused = real(f"{event} of {what}")
+        self.breach("io", f"{call} reaches for the world outside by {refused}", call)
+        raise refused
+
+    def _still_running(self, seconds: float, frame: FrameType | None) -> None:
+        """So many seconds have gone by; a listener hangs if it has not given way for too many of them."""
+        call = _current.get()
+        now = call, self.suspensions, len(self.moments)
+        self._spins = self._spins + seconds if now == self._seen else 0.0
+        self._seen = now
+        hung = any(one.contract == "hangs" for one in self.breaches)  # a second one is not waited for so long
+        if call is not None and self._spins >= (seconds if hung else self._limits.patience):
+            where = place_in(frame)
+            self.breach("hangs", f"{call} runs on at {where}, and does not return or await anything", call)
+            raise Hung(f"{call} does not give way")
 
     # -- one call -------------------------------------------------------------------------------------------------
 
     def wrapped(self, point: HookPoint, listener: Listener) -> Listener:
         """The listener, watched."""
+        names = getattr(inspect.unwrap(listener.function), "__globals__", None)
+        if names is not None and all(names is not known for known in self._modules):
+            self._modules.append(names)
 
         def synchronous(payload: Any) -> Any:
             call, before = self._begin(point, listener, payload)
@@ -140,7 +193,7 @@ class Watch:
                 self._raised(call, error, payload)
                 raise
             finally:
-                _current.reset(token)
+                _leave(token)
                 self._end(call, payload, before)
             self._answered(call, answer, payload)
             return answer
@@ -182,7 +235,7 @@ class Watch:
             self._raised(call, error, payload)
             raise
         finally:
-            _current.reset(token)
+            _leave(token)
             if isinstance(signal, CancelSignal):
                 signal.forget(call)
             self._end(call, payload, before)
@@ -201,7 +254,7 @@ class Watch:
             yield
         finally:
             call.own += anyio.current_time() - call.since
-            _current.reset(token)
+            _leave(token)
             self._in_time(call)
 
     @contextmanager
@@ -213,7 +266,7 @@ class Watch:
             yield
         finally:
             call.since = anyio.current_time()
-            _current.reset(token)
+            _leave(token)
 
     def _in_time(self, call: HookCall) -> bool:
         if call.own <= self._limits.seconds:
@@ -241,12 +294,17 @@ class Watch:
             self.suspensions += 1
             if self.suspensions == self._interrupt and call.scope is not None:
                 call.struck = self.interrupted = True
-                call.scope.cancel()
+                call.scope.cancel(reason=_STRUCK)
             try:
                 value = yield waits
             except BaseException as error:
-                call.delivered |= call.struck and isinstance(error, anyio.get_cancelled_exc_class())
                 thrown = error
+            # asyncio throws it in; trio hands an outcome in, which is unwrapped within
+            resumed_with = getattr(value, "error", None) if thrown is None else thrown
+            if isinstance(resumed_with, BaseException):
+                call.waits_at = place_of(running)
+            if call.struck and isinstance(resumed_with, anyio.get_cancelled_exc_class()):
+                call.delivered |= _STRUCK in str(resumed_with)  # or else it belongs to a deadline of the listener's own
 
     def _begin(self, point: HookPoint, listener: Listener, payload: Any) -> tuple[HookCall, object]:
         call = HookCall(point, listener.name, since=anyio.current_time(), tasks=_tasks())
@@ -313,7 +371,7 @@ class Watch:
             call.cancelled, call.verdict = True, "is cancelled"
         elif isinstance(error, Interrupted):
             call.verdict = _INTERRUPTED
-        elif call.delivered:
+        elif call.delivered and not any(one is other for one in causes(error) for other in call.inner):
             self.breach("cancellation", f"{call} is cancelled and raises {error!r} instead of ending", call)
         elif self._rightly(call, error, payload):
             self.raised.append(error)
@@ -322,6 +380,10 @@ class Watch:
                 self.breach("veto", f"{call} keeps {name} out of the log, which closes what was begun", call)
             elif call.point.mode is Mode.VETO:
                 self.refused.append(payload.event.type)
+        elif refused := [one for one in causes(error) if isinstance(one, SimulationError)]:
+            self.breach("io", f"{call} reaches for the world outside by {refused[0]}", call)
+        elif isinstance(error, Hung):
+            pass
         elif not isinstance(error, HookError) or not any(one.call is call for one in self.breaches):
             self.breach("raises", f"{call} raises {type(error).__name__}: {error}", call)
 

@@ -111,3 +111,34 @@ def test_a_wrong_call_exits_with_2_and_one_sentence(
     assert told.out == ""
     assert says in told.err
     assert told.err.count("\n") == 1
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz("my_hooks:bad", "--save", "nowhere/case.json") == 2
+
+    told = capsys.readouterr()
+    assert "there is no folder 'nowhere'" in told.err
+    assert told.out == ""
+
+
+def test_what_was_found_is_told_even_if_it_cannot_be_kept(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz("my_hooks:bad", "--save", str(mine), "--examples", "4") == 1
+
+    told = capsys.readouterr()
+    assert "cannot be written" in told.err
+    assert "look at tools/post-execute returns None" in told.out
+
+
+def test_hooks_may_raise_what_the_call_names(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mine / "my_hooks.py").write_text(
+        "from lifecycle import Hooks\n\ndef strict():\n    hooks = Hooks()\n"
+        "    @hooks.on('agent/model')\n    async def no(payload, next):\n        raise PermissionError('no')\n"
+        "    return hooks\n"
+    )
+    assert fuzz("my_hooks:strict", "--examples", "30", "--seed", "1") == 1
+    assert (
+        fuzz("my_hooks:strict", "--examples", "30", "--seed", "1", "--alone", "--may-raise", "builtins:PermissionError")
+        == 0
+    )
+    assert fuzz("my_hooks:strict", "--may-raise", "builtins:print") == 2
+    assert "--may-raise builtins:print is no exception" in capsys.readouterr().err

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+import trio
 from hypothesis import find, settings
 from hypothesis import strategies as st
 
@@ -307,3 +313,60 @@ def test_choices_that_never_end_in_rest_are_stopped_after_twice_the_most_moves()
         run_virtually(main)
 
     assert caught.group_contains(SimulationError, match="not over after 20 moves")
+
+
+# -- threads and the world outside --------------------------------------------------------------------------------
+
+
+@both
+def test_work_for_a_thread_is_done_on_the_spot_and_takes_the_time_that_it_sleeps(
+    backend: Backend, tmp_path: Path
+) -> None:
+    (tmp_path / "told").write_text("hello")
+
+    def work(what: str) -> tuple[str, int]:
+        time.sleep(100)
+        return what, threading.get_ident()
+
+    async def script(sim: Simulation, noted: list[object]) -> None:
+        noted.append(await anyio.to_thread.run_sync(work, "by anyio"))
+        noted.append(await anyio.Path(tmp_path / "told").read_text())
+        if backend == "asyncio":
+            noted.append(await asyncio.to_thread(work, "natively"))
+            noted.append(await asyncio.get_running_loop().run_in_executor(None, work, "in an executor"))
+        else:
+            noted.append(await trio.to_thread.run_sync(work, "natively"))
+            noted.append(await trio.Path(tmp_path / "told").read_text())
+        with pytest.raises(ZeroDivisionError):
+            await anyio.to_thread.run_sync(lambda: 1 // 0)
+        noted.append(anyio.current_time())
+
+    here = threading.get_ident()
+    more: list[object] = [("in an executor", here), 300.0] if backend == "asyncio" else ["hello", 200.0]
+    assert play(script, backend) == [("by anyio", here), "hello", ("natively", here), *more]
+
+
+@both
+def test_a_thread_is_a_thread_again_afterwards(backend: Backend) -> None:
+    async def script(sim: Simulation, noted: list[object]) -> None:
+        await anyio.to_thread.run_sync(lambda: None)
+
+    play(script, backend)
+
+    assert anyio.run(anyio.to_thread.run_sync, threading.get_ident, backend=backend) != threading.get_ident()
+    assert trio.run(trio.to_thread.run_sync, threading.get_ident) != threading.get_ident()
+
+
+@both
+def test_real_input_and_output_is_refused_in_one_sentence(backend: Backend) -> None:
+    async def script(sim: Simulation, noted: list[object]) -> None:
+        one, other = socket.socketpair()
+        with one, other, pytest.raises(SimulationError, match="real I/O is outside of virtual time; hand it in"):
+            await anyio.wait_readable(one)
+        if backend == "asyncio":
+            with pytest.raises(SimulationError, match="subprocess_exec: real I/O"):
+                await anyio.run_process([sys.executable, "-c", ""])
+            with pytest.raises(SimulationError, match="getaddrinfo: real I/O"):
+                await anyio.connect_tcp("localhost", 1)
+
+    play(script, backend)

@@ -12,8 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
-from lifecycle import Enter, Hooks, Reject, Retry, ToolOutcome
+from lifecycle import Enter, HookPoint, Hooks, Reject, Retry, ToolOutcome
 from lifecycle.errors import CoverageError, HookCheckError, HookFactoryError
+from lifecycle.services.points import POINTS, Mode, StepPayload
 from lifecycle.testing import (
     Case,
     Fixture,
@@ -397,6 +398,12 @@ def needs_an_argument(argument: object) -> Hooks:
     return Hooks()
 
 
+def listens_at_a_point_of_its_own() -> Hooks:
+    hooks = Hooks(points={**POINTS, "agent/budget": HookPoint("agent/budget", Mode.SERIAL, StepPayload)})
+    hooks.listen("agent/budget", lambda payload: None)
+    return hooks
+
+
 SHARED = Hooks()
 
 
@@ -410,6 +417,7 @@ SHARED = Hooks()
         (needs_an_argument, "cannot be called without arguments"),
         (SHARED, "give the function that makes them"),
         (made_async, "is an async function"),
+        (listens_at_a_point_of_its_own, "listens at agent/budget, which the lifecycle that a check runs never"),
         (listens_async_where_nobody_waits, "nobody waits at a point of mode emit; make it a plain def"),
         ("nowhere.at_all:hooks", "the module 'nowhere.at_all' does not import"),
         ("json:hooks", "the module 'json' has no 'hooks'"),
@@ -422,6 +430,34 @@ def test_what_makes_no_hooks_is_told_in_one_sentence(factory: Any, says: str) ->
 
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"backends": ("curio",)}, "backends=('curio',) names no event loops; give some of ('asyncio', 'trio')"),
+        ({"backends": ()}, "backends=() names no event loops"),
+        ({"backends": "trio"}, "backends='trio' names no event loops"),
+        ({"examples": 0}, "examples=0 tries nothing; give a number from 1 on"),
+    ],
+)
+def test_a_check_that_tries_nothing_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(HookFactoryError) as refused:
+        check_hooks(Hooks, **options)
+
+    assert says in str(refused.value)
+
+
+def test_a_property_that_breaks_down_is_a_breach_of_that_property() -> None:
+    @invariant
+    def crashes(run: Simulated) -> bool:
+        return run.events[1_000_000].seq > 0
+
+    error = found(Hooks, invariants=[crashes])
+
+    assert error.contract == "crashes"
+    assert "the property crashes cannot be judged: it raises IndexError" in error.reason
+    assert error.moves <= 1
 
 
 @pytest.mark.anyio

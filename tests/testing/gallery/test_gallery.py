@@ -16,7 +16,8 @@ from statistics import median
 import pytest
 
 from lifecycle.errors import HookCheckError, HookFactoryError
-from lifecycle.testing import check_hooks
+from lifecycle.proof.simulation import Backend
+from lifecycle.testing import Answer, AskedCall, Case, HookScript, Move, Scenario, ToolScript, check_case, check_hooks
 
 from .everything import CORRECT, FAULTY, Entry
 
@@ -26,6 +27,10 @@ MOST_MOVES = 6
 MEDIAN = 50
 SEED = int(os.environ.get("LIFECYCLE_GALLERY_SEED", "1"))
 SAMPLE = random.Random(SEED).sample(list(FAULTY.values()), 20)
+LEANS_ON_THE_LOOP = [one for one in FAULTY.values() if one.factory.__module__.endswith(("waiting", "streams", "loops"))]
+"""What an event loop might make another thing of: waiting, being cancelled, being closed."""
+CANCELLED = ("swallows a cancellation", "makes an outcome of a cancellation", "begins again after a cancellation")
+SAMPLE_ON_TRIO = [*map(FAULTY.__getitem__, CANCELLED), *random.Random(SEED).sample(LEANS_ON_THE_LOOP, 5)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +64,10 @@ class Finding:
         )
 
 
-def find(entry: Entry, seed: int = 1) -> Finding:
+def find(entry: Entry, seed: int = 1, backend: Backend = "asyncio") -> Finding:
     begun = time.process_time()
     try:
-        check_hooks(entry.factory, examples=EXAMPLES, seed=seed, invariants=entry.holds)
+        check_hooks(entry.factory, examples=EXAMPLES, seed=seed, invariants=entry.holds, backends=(backend,))
     except HookCheckError as found:
         took = time.process_time() - begun
         said = f"{found.contract}: {found.reason}"
@@ -81,6 +86,11 @@ def test_the_galleries_are_as_large_as_they_are_said_to_be() -> None:
 @pytest.mark.parametrize("entry", SAMPLE, ids=lambda entry: f"sample {SEED}: {entry}")
 def test_a_mistake_is_found(entry: Entry) -> None:
     assert find(entry).problem == ""
+
+
+@pytest.mark.parametrize("entry", {str(one): one for one in SAMPLE_ON_TRIO}.values(), ids=str)
+def test_a_mistake_is_found_on_trio(entry: Entry) -> None:
+    assert find(entry, backend="trio").problem == ""
 
 
 @pytest.mark.parametrize("name", ["forgets to return", "drops steering", "swallows a cancellation"])
@@ -111,6 +121,28 @@ def test_every_mistake_is_found_soon_and_made_small(seed: int, capsys: pytest.Ca
         )
     assert [one.problem for one in findings if one.problem] == []
     assert middle <= MEDIAN
+
+
+@pytest.mark.parametrize("name", ["cleans up when cancelled", "raises when cancelled", "looks two things up"])
+def test_what_ends_in_order_when_cancelled_raises_no_alarm_on_trio(name: str) -> None:
+    check_hooks(CORRECT[name].factory, examples=FEW, seed=SEED, backends=("trio",))
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_failure_below_may_come_out_of_a_hook_that_is_cancelled_meanwhile(backend: Backend) -> None:
+    scenario = Scenario(
+        moves=(Move(),),
+        answers=(Answer(calls=(AskedCall(tool="look"),)),),
+        tools=(ToolScript(name="look"),),
+        hooks=(HookScript(point="tools/execute", does="raise"),),
+    )
+    check_case(CORRECT["limits the time of tools"].factory, Case(scenario=scenario, backend=backend, interrupt=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", LEANS_ON_THE_LOOP, ids=str)
+def test_what_leans_on_the_loop_is_found_on_trio(entry: Entry) -> None:
+    assert find(entry, backend="trio").problem == ""
 
 
 @pytest.mark.slow
