@@ -371,7 +371,7 @@ class Watch:
             call.cancelled, call.verdict = True, "is cancelled"
         elif isinstance(error, Interrupted):
             call.verdict = _INTERRUPTED
-        elif call.delivered and not any(one is other for one in causes(error) for other in call.inner):
+        elif call.delivered:
             self.breach("cancellation", f"{call} is cancelled and raises {error!r} instead of ending", call)
         elif self._rightly(call, error, payload):
             self.raised.append(error)
