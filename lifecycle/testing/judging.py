@@ -118,7 +118,9 @@ def _broken_calls(run: Simulated, watch: Watch, limits: Limits) -> Iterator[Brea
     told |= {one.__name__ for one in limits.may_raise}
     for one in run.live("tools/result"):
         fault = one.payload.error
-        if fault is not None and fault.code == "HOOK_FAILED" and fault.name not in told:
+        if fault is None or fault.name is None:  # who blocks a call that has failed takes the failure's name away
+            continue
+        if fault.code == "HOOK_FAILED" and fault.name not in told:
             said = f"call {one.payload.call.id} fails with {fault.name} because of what a hook answered"
             calls = [call for call in watch.calls if call.point.name.startswith("tools/") and call.point.verdicts]
             yield Breach("call_fails", said, calls[-1] if calls else None)

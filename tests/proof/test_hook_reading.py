@@ -10,6 +10,7 @@ import pytest
 
 from lifecycle import Deny, Enter, Hooks, Reject, Retry
 from lifecycle.proof.hook_reading import Reading, Warned, read, warnings
+from lifecycle.services.callables import name_of
 from lifecycle.services.points import POINTS
 
 Next = Callable[..., Awaitable[Any]]
@@ -104,7 +105,7 @@ async def with_options(most: int, payload: Any, next: Next) -> Any:
         (Counting().method, Reading(("Reject",), alone=True, never_asks=True, changes=True)),
         (partial(with_options, 3), Reading(("Reject",), alone=True, changes=True)),
     ],
-    ids=str,
+    ids=lambda value: name_of(value) if callable(value) else "",  # the same in every process
 )
 def test_a_wrapper_is_read(function: Any, reading: Reading) -> None:
     hooks = Hooks()
