@@ -98,8 +98,8 @@ class _Turn(NamedTuple):
     step_open: bool = False
     barred: tuple[str, ...] = ()
     """The types of records that do not follow in the open step: its request is settled for good."""
-    owing: str = ""
-    """What the last step has not come to."""
+    unanswered: bool = False
+    """The last step has not come to an answer."""
 
 
 class Acceptor:
@@ -194,8 +194,8 @@ class Acceptor:
             self._apply(kind.rules, data)
         if form is not None and form.bars:
             self._turn = self._turn._replace(barred=form.bars)
-        elif kind.rules.answers and self._turn.owing and form is None:
-            self._turn = self._turn._replace(owing="")
+        elif kind.rules.answers and self._turn.unanswered and form is None:
+            self._turn = self._turn._replace(unanswered=False)
 
     def end(self) -> Divergence | None:
         """Judge the end of the log: None if nothing is left open."""
@@ -250,8 +250,8 @@ class Acceptor:
             reason = at(data, "reason.kind")
             if reason not in rules.reasons:
                 return self._misfit(name, f"its reason is {reason!r}, which is none of {', '.join(rules.reasons)}")
-            if reason in rules.natural and now.owing:
-                return self._misfit(name, f"its reason is {reason!r}, and step {now.step} came to {now.owing}")
+            if reason in rules.natural and now.unanswered:
+                return self._misfit(name, f"its reason is {reason!r}, and step {now.step} came to no answer")
         if name in now.barred:
             return self._misfit(name, "the request of this step was settled for good")
         if rules.takes:
@@ -311,11 +311,10 @@ class Acceptor:
         if rules.counts == "turn":
             self._turn = _Turn(now.turn + 1, True)
         elif rules.counts == "step":
-            self._turn = _Turn(now.turn, True, now.step + 1, True, owing="no answer")
+            self._turn = _Turn(now.turn, True, now.step + 1, True, unanswered=True)
             self._known = STEPPING
         elif rules.closes == "step":
-            left = any(self._identities.values())
-            self._turn = _Turn(now.turn, True, now.step, owing="calls without a result" if left else now.owing)
+            self._turn = _Turn(now.turn, True, now.step, unanswered=now.unanswered)
             self._forget()
         elif rules.closes == "turn":
             self._turn = _Turn(now.turn)

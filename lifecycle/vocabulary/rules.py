@@ -58,7 +58,7 @@ class Rules:
         adopts: All before it was adopted from another log (RSM-01).
         answers: It answers the request of the open step, unless it is of one of its forms.
         reasons: The kinds of reasons that what it closes may have come to its end for.
-        natural: Those of them for which every step has come to an answer, and every call to a result.
+        natural: Those of them for which every step has come to an answer.
         forms: The forms that are told apart.
     """
 

@@ -13,7 +13,8 @@ def spliced(removed: int = 0) -> Rec:
 
 
 def turn(kind: str, number: int = 1) -> Rec:
-    return Rec(f"turn/{kind}", {"turn": number})
+    reason: dict[str, object] = {"reason": {"kind": "completed"}} if kind == "end" else {}
+    return Rec(f"turn/{kind}", {"turn": number, **reason})
 
 
 def step(name: str, number: int = 1, in_turn: int = 1, **more: object) -> Rec:

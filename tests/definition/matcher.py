@@ -364,7 +364,6 @@ def _letters(records: Sequence[Rec]) -> tuple[list[Letter], int | None, int | No
                 fits = mine and data.get("step") == step + 1
                 step, step_open, settled, unanswered = step + 1, True, False, True
             case "step/end":
-                unanswered = unanswered or bool(calls or started)
                 fits, step_open, calls, started = ours, False, [], []
             case "assistant/message":
                 letter = f"{name}, interrupted" if data.get("interrupted") else name
