@@ -62,6 +62,7 @@ _SCENARIOS = (
     ),
     _of(Move(at=1, verb="maintain", lasts=2), Move(at=2, text="more"), answers=(Answer(text=("a",), breaks_at=1),)),
     _of(Move(at=1, verb="cancel"), Move(at=1, text="more"), answers=(_OVERLOADED, _OVERLOADED, _SAID)),
+    _of(answers=(Answer(text=("a", "b "), ends_at=1),)),  # a stream that is cut without a word
 )
 # Other hooks behind those that are checked.
 _SCENARIOS_WITH_OTHERS = (
