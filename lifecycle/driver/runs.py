@@ -254,6 +254,8 @@ class ToolCallRun:
     """The arguments as the body takes them, once they were checked."""
     invoked: bool = False
     """The body was called."""
+    lost: bool = False
+    """Its process was lost while it ran, and this one finds out what came of it."""
     outcome: ToolOutcome | None = None
     result: UserMessage | None = None
     drive: Drive | None = None

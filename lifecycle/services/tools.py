@@ -16,16 +16,33 @@ from .points import AgentHandle
 from .results import parse_arguments
 from .schema import read_signature
 from .signal import CancelSignal
-from .tool import Parallel, Tool, ToolContext, When
+from .tool import Parallel, Recover, Replay, Tool, ToolContext, When
 
-__all__ = ["Parallel", "StepTools", "Tool", "ToolContext", "ToolRegistry", "When", "parse_arguments", "tool"]
+__all__ = [
+    "Parallel",
+    "Recover",
+    "Replay",
+    "StepTools",
+    "Tool",
+    "ToolContext",
+    "ToolRegistry",
+    "When",
+    "parse_arguments",
+    "tool",
+]
 
 
 @overload
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(
-    *, name: str | None = ..., description: str | None = ..., parallel: Parallel = ..., when: When | None = ...
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    parallel: Parallel = ...,
+    when: When | None = ...,
+    replay: Replay = ...,
+    recover: Recover | None = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -35,6 +52,8 @@ def tool(
     description: str | None = None,
     parallel: Parallel = False,
     when: When | None = None,
+    replay: Replay = "never",
+    recover: Recover | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool. Its name, docstring, annotations and defaults are what the model is told.
 
@@ -46,15 +65,19 @@ def tool(
         description: Another description than the docstring's up to its first section.
         parallel: Whether calls may run beside others; a function of the arguments must return exactly True.
         when: Whether the tool is offered in a step.
+        replay: What becomes of a call whose process was lost while it ran. "never": the model is told that the
+            outcome is unknown. "safe": the body runs once more, with the same `ToolContext.key`.
+        recover: Asked instead what came of such a call: `recover(context)` returns what the body would have returned,
+            or None if it cannot say. Plain functions are called in a worker thread.
 
     Raises:
         ToolDefinitionError: names the function and the parameter that a model could not fill in.
     """
     if function is not None:
-        return _make(function, _scope(), name, description, parallel, when)
+        return _make(function, _scope(), name, description, parallel, when, replay, recover)
 
     def making(function: Callable[..., Any]) -> Tool:
-        return _make(function, _scope(), name, description, parallel, when)
+        return _make(function, _scope(), name, description, parallel, when, replay, recover)
 
     return making
 
@@ -74,6 +97,8 @@ def _make(
     description: str | None,
     parallel: Parallel,
     when: When | None,
+    replay: Replay,
+    recover: Recover | None,
 ) -> Tool:
     if isinstance(function, Tool):
         raise ToolDefinitionError(f"{function.name} is a tool already; decorate its function once")
@@ -84,7 +109,16 @@ def _make(
         description=mend(signature.description if description is None else description),
         input_schema=signature.schema,
     )
-    return Tool(spec, function, check=signature.check, context=signature.context, parallel=parallel, when=when)
+    return Tool(
+        spec,
+        function,
+        check=signature.check,
+        context=signature.context,
+        parallel=parallel,
+        when=when,
+        replay=replay,
+        recover=recover,
+    )
 
 
 # -- the registry -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from lifecycle.vocabulary.events import InboxSpliced, InboxTarget
 from lifecycle.vocabulary.messages import UserMessage
 
 Messages: TypeAlias = tuple[UserMessage, ...]
-_TARGETS: tuple[InboxTarget, ...] = ("next-step", "next-turn")
+TARGETS: tuple[InboxTarget, ...] = ("next-step", "next-turn")
 """In the order in which they are claimed and cleared."""
 
 
@@ -29,7 +29,7 @@ class Inbox:
 
     def __init__(self, append: Callable[[InboxSpliced], object]) -> None:
         self._append = append
-        self._lists: Mapping[InboxTarget, list[UserMessage]] = {target: [] for target in _TARGETS}
+        self._lists: Mapping[InboxTarget, list[UserMessage]] = {target: [] for target in TARGETS}
         self._ids: set[str] = set()
 
     @property
@@ -94,7 +94,7 @@ class Inbox:
         Each list is one record with outcome `canceled`; none if nothing waits there.
         """
         discarded: Messages = ()
-        for target in targets or _TARGETS:
+        for target in targets or TARGETS:
             discarded += self.splice(target, 0, math.inf, outcome="canceled")
         return discarded
 

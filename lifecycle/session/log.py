@@ -38,6 +38,7 @@ from lifecycle.vocabulary.requests import Header
 
 from .fork import Lineage, cut
 from .inbox import Inbox
+from .repair import repair
 from .surface import AnyMessage, Surface
 from .view import View
 
@@ -159,6 +160,8 @@ class Session:
     ) -> Session:
         """A new session that adopts `events`, closed by one `session/end-seed` unless they end with it (RSM-01).
 
+        A turn that they leave open is repaired first.
+
         Raises:
             SessionFormatError: if they are no log.
             NotJsonError: if one of them cannot be written.
@@ -169,6 +172,7 @@ class Session:
             session._adopt(event)
             if writer is not None:
                 writer.write(event, line)
+        repair(session)
         if not session._events or not isinstance(session._events[-1].data, EndSeed):
             session.append(EndSeed())
         return session
@@ -402,6 +406,22 @@ class Session:
         """
         events, prefix = cut(self._events, turn, step, self.id, self.clock())
         return Session.seeded(events, id, lineage=Lineage(self.id, prefix), clock=self.clock)
+
+    def repair(self) -> Sequence[Event]:
+        """Close what a lost process has left open, as `interrupted`, and return what was appended for it (RSM-03).
+
+        Calls without a result get one that says whether they had started, and that what came of them is unknown; input
+        that was claimed and never used waits again. A log at rest is left as it is. An agent does this by itself when
+        it is entered, and then also asks tools that can say what came of their calls.
+
+        Raises:
+            SessionError: if somebody works on the session: then its turn is not lost, but goes on (RSM-04).
+        """
+        if self._occupant is not None:
+            raise SessionError(
+                f"session {self.id!r} is in use by {self._occupant!r}; repair is for what is left behind"
+            )
+        return repair(self)
 
     async def flush(self) -> None:
         """Return once the store has kept every event so far.

@@ -20,6 +20,8 @@ from lifecycle.services.points import (
 )
 from lifecycle.services.results import error_outcome, outcome_of
 from lifecycle.services.tools import ToolContext
+from lifecycle.session.repair import OUTCOME_UNKNOWN
+from lifecycle.vocabulary.events import ToolResultEvent
 from lifecycle.vocabulary.failures import render_chain
 from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage
 from lifecycle.vocabulary.values import FrozenDict, freeze_object
@@ -39,6 +41,18 @@ def result_message(call: ToolCallRun) -> UserMessage:
     block = ToolResultBlock(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
     seq = call.record.seq if call.record is not None else 0
     return UserMessage(id=f"r{seq}", content=(block,), source=FrozenDict(kind="tool", callId=id))
+
+
+def result_event(call: ToolCallRun, outcome: ToolOutcome) -> ToolResultEvent:
+    """The record of the call's result."""
+    step = call.step
+    return ToolResultEvent(
+        turn=step.turn.number,
+        step=step.number,
+        message=call.result or result_message(call),
+        error=outcome.error,
+        value=outcome.value,
+    )
 
 
 def _payload(call: ToolCallRun) -> CallPayload:
@@ -130,8 +144,14 @@ async def _body(call: ToolCallRun, payload: CallPayload) -> ToolOutcome:
     assert kwargs is not None
     if payload.signal.fired:
         return _undispatched()
+    assert call.record is not None
+    context = ToolContext(payload.agent, call.block, payload.signal, call.record.seq)
+    if call.lost and tool.recover is not None:
+        found = await tool.recovered(context)
+        call.invoked = found is not None
+        return found or error_outcome(OUTCOME_UNKNOWN, "What came of this call is unknown.")
     call.invoked = True
-    return await tool.run(kwargs, ToolContext(payload.agent, call.block, payload.signal))
+    return await tool.run(kwargs, context)
 
 
 def _undispatched() -> ToolOutcome:

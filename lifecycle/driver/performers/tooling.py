@@ -10,14 +10,14 @@ import anyio
 
 from lifecycle.errors import DuplicateMessageError
 from lifecycle.services.tools import parse_arguments
-from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
+from lifecycle.vocabulary.events import ToolCallEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
 from lifecycle.vocabulary.values import FrozenDict
 
 from ..program import LANES
 from ..runs import StepRun, ToolCallRun
 from ..walk import Drive
-from .call import result_message
+from .call import result_event
 from .proposal import STEP
 
 log = logging.getLogger("lifecycle")
@@ -164,15 +164,7 @@ class Pool:
         step, outcome, record = self._step, call.outcome, call.record
         assert outcome is not None
         assert record is not None
-        session = step.agent.session
-        message = call.result or result_message(call)
-        session.append(
-            ToolResultEvent(
-                turn=step.turn.number, step=step.number, message=message, error=outcome.error, value=outcome.value
-            ),
-            surface="append",
-            sources=[record.seq],
-        )
+        step.agent.session.append(result_event(call, outcome), surface="append", sources=[record.seq])
         del self._started[0]
         if outcome.conclude and outcome.error is None:
             self.concluded = True
