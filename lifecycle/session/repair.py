@@ -130,6 +130,7 @@ def _unsettled(
                 claimed.clear()
     for message in waiting:  # a repair that was cut off has given it back already
         claimed.pop(message.id, None)
+    lists: list[tuple[InboxTarget, tuple[UserMessage, ...]]]
     lists = [(target, tuple(message for at, message in claimed.values() if at == target)) for target in TARGETS]
     return [(target, messages) for target, messages in lists if messages]
 
