@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from lifecycle.errors import (
     DuplicateMessageError,
@@ -53,6 +53,13 @@ class Writer(Protocol):
 
     def write(self, event: Event, line: str) -> None:
         """Take the line of a committed event. Never raises and never waits for long."""
+        ...
+
+    def barrier(self) -> Coroutine[Any, Any, None] | None:
+        """Have all lines kept as well as is promised before something happens that the log should know of.
+
+        Returns None if that is done, else what is to be awaited. Either raises StoreError; the lines are still queued.
+        """
         ...
 
     async def flush(self) -> None:
@@ -160,8 +167,6 @@ class Session:
     ) -> Session:
         """A new session that adopts `events`, closed by one `session/end-seed` unless they end with it (RSM-01).
 
-        A turn that they leave open is repaired first.
-
         Raises:
             SessionFormatError: if they are no log.
             NotJsonError: if one of them cannot be written.
@@ -172,7 +177,6 @@ class Session:
             session._adopt(event)
             if writer is not None:
                 writer.write(event, line)
-        repair(session)
         if not session._events or not isinstance(session._events[-1].data, EndSeed):
             session.append(EndSeed())
         return session
@@ -422,6 +426,16 @@ class Session:
                 f"session {self.id!r} is in use by {self._occupant!r}; repair is for what is left behind"
             )
         return repair(self)
+
+    def barrier(self) -> Coroutine[Any, Any, None] | None:
+        """Before something happens outside that the log tells of: have the store keep it first (PST-03).
+
+        Returns None if nothing is to be awaited. How well it is kept then is the store's `durability`.
+
+        Raises:
+            StoreError: at once, or when it is awaited: it cannot be kept, so what was to follow must not happen.
+        """
+        return None if self._writer is None else self._writer.barrier()
 
     async def flush(self) -> None:
         """Return once the store has kept every event so far.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
-from .child import here
+from .child import HOST, Child, here
 
 
 def listed() -> str:
@@ -26,6 +27,24 @@ def test_a_second_turn_goes_on_with_the_session_that_is_named(store: Path, works
 
     assert ended.code == 0
     assert listed() == id
+    assert kinds(id).count("turn/end") == 2
+
+
+def test_a_turn_whose_process_was_killed_is_closed_and_its_calls_have_results(store: Path, workspace: Path) -> None:
+    with Child(*HOST, "hanging", "run", "hi", "--workspace", workspace) as child:
+        child.notes("hanging")
+        child.send(signal.SIGKILL)
+        child.end()
+    id = listed()
+    assert "turn/end" not in kinds(id)
+
+    ended = here("run", "go on", "--session", id, "--workspace", str(workspace))
+
+    assert ended.code == 0
+    assert "Turn 1 was never ended: its process was lost. It is closed as interrupted." in ended.err
+    shown = here("sessions", "show", "--json", id).out
+    assert '"code":"TOOL_OUTCOME_UNKNOWN"' in shown
+    assert '"kind":"interrupted"' in shown
     assert kinds(id).count("turn/end") == 2
 
 

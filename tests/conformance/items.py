@@ -238,7 +238,6 @@ ITEMS: Mapping[str, str] = {
 """Id to title, in the order of the specification."""
 
 PENDING: Mapping[str, tuple[str, ...]] = {
-    "durability": ("PST-02", "PST-03", "PST-04",),
     "compaction policy": ("CMP-01", "CMP-02", "CMP-03", "CMP-04", "CMP-05", "CMP-06", "CMP-07",),
     "retry policy": ("RTY-10", "RTY-11",),
 }  # fmt: skip

@@ -96,8 +96,6 @@ async def test_rsm_01_a_seed_is_validated_and_its_input_is_not_inherited() -> No
 
     with pytest.raises(SessionFormatError, match="event 1 stands where 0 is due"):
         Session.seeded([Event(1, 0, TurnStart(turn=1))])
-    torn_off = Session.seeded([Event(0, 0, TurnStart(turn=1))])
-    assert [event.type for event in torn_off.events] == ["turn/start", "turn/end", "session/end-seed"]
 
 
 async def test_rsm_02_a_resumed_agent_goes_on_with_numbers_input_and_a_header_that_says_so() -> None:

@@ -95,3 +95,12 @@ async def live(agent: Agent, hanging: anyio.Event) -> None:
     agent.cancel(keep_inbox=True)
     agent.followup("three")
     await agent.when_idle()
+
+
+async def finish(agent: Agent) -> None:
+    """What the person does after a crash: goes on until nothing waits. Calls that hang cancel the turn themselves."""
+    agent.followup("finish")
+    await agent.when_idle()
+    while agent.inbox.pending:
+        agent.followup("go on")
+        await agent.when_idle()

@@ -159,7 +159,7 @@ async def test_lines_that_come_while_a_thread_commits_wait_their_turn(
         started.set()
         return await run_sync(function, *args, **options)
 
-    async with SqliteStore(path) as store:
+    async with SqliteStore(path, durability="none") as store:
         session = await store.create("s")
         monkeypatch.setattr(anyio.to_thread, "run_sync", counted)
         session.append(ev.UserMessageEvent(message=user_message("x" * 1_000_001)), surface="append")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from inspect import isawaitable
 
 from lifecycle.definition.tool_call import ToolCall
+from lifecycle.errors import StoreError
 from lifecycle.services.points import (
     Accept,
     Allow,
@@ -142,6 +143,12 @@ async def _body(call: ToolCallRun, payload: CallPayload) -> ToolOutcome:
     tool, kwargs = call.tool, call.kwargs
     assert tool is not None
     assert kwargs is not None
+    try:
+        kept = call.step.agent.session.barrier()
+        if kept is not None:
+            await kept
+    except StoreError as failed:  # a body that the log does not know of must not run (PST-03)
+        return error_outcome("NOT_KEPT", f"The call did not run: {failed}", type(failed).__name__)
     if payload.signal.fired:
         return _undispatched()
     assert call.record is not None

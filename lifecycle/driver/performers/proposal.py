@@ -53,13 +53,20 @@ async def _choose_model(step: StepRun) -> None:
 
 @STEP("agent/pre-step", suspends=True)
 def decide(step: StepRun) -> Coroutine[Any, Any, str] | str:
-    """Ask whether the step opens, and with which messages; what comes back is authoritative (PRE-03)."""
-    if not step.agent.hooks.listeners("agent/pre-step"):
+    """Ask whether the step opens, and with which messages; what comes back is authoritative (PRE-03).
+
+    What was claimed is kept by the store first (PST-03).
+    """
+    kept = step.agent.session.barrier()
+    if kept is None and not step.agent.hooks.listeners("agent/pre-step"):
         return _decided(step, Enter(step.batch))
-    return _decide(step)
+    return _decide(step, kept)
 
 
-async def _decide(step: StepRun) -> str:
+async def _decide(step: StepRun, kept: Coroutine[Any, Any, None] | None) -> str:
+    if kept is not None:
+        await kept
+
     def default(payload: PreStepPayload) -> Enter | Reject:
         return Enter(payload.messages)
 

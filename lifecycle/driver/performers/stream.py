@@ -35,9 +35,14 @@ async def stream(step: StepRun) -> str | None:
     """Consume the stream of the prepared call; the adapter's part of it runs in a scope that the signal cancels.
 
     Wrappers only get the signal and are awaited to their end, as all hooks are (CAN-11). One scope does for the whole
-    stream if there are none; it costs more than a chunk.
+    stream if there are none; it costs more than a chunk. The store keeps what is asked before anybody is (PST-03).
     """
-    signal, attempt = step.signal, Attempt(step.attempts)
+    signal, kept = step.signal, step.agent.session.barrier()
+    if kept is not None:
+        await kept
+        if signal.fired:
+            return None
+    attempt = Attempt(step.attempts)
     step.attempt = attempt
     _tell(step, attempt, lambda id: StreamStart(id, attempt.number, step.turn.number, step.number))
     if signal.fired:  # by a listener of the start: the adapter is not called
