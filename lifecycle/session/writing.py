@@ -293,4 +293,8 @@ class BatchWriter:
                 _logger.warning("session %r: %s (%d events are lost)", self._id, failed, len(self._waiting))
         if not self._closed:  # two tasks may have waited for the same flush
             self._closed = True
-            self._sink.let_go()
+            if self._sink.quick:
+                self._sink.let_go()
+            else:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self._sink.let_go)

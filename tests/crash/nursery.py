@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,7 +25,7 @@ from unittest.mock import patch
 import anyio
 
 from lifecycle import Agent
-from lifecycle.errors import SessionNotFoundError
+from lifecycle.errors import SessionLockedError, SessionNotFoundError
 from lifecycle.session.jsonl import JsonlStore
 from lifecycle.session.log import Session
 from lifecycle.session.sqlite import SqliteStore
@@ -41,6 +42,10 @@ def make_store(kind: str, folder: Path, durability: Any) -> Store:
     """A store of this kind in a folder."""
     if kind == "sqlite":
         return SqliteStore(folder / "sessions.db", durability=durability)
+    if kind == "postgres":
+        from lifecycle_adapters.postgres import PostgresStore  # only where psycopg is there
+
+        return PostgresStore(os.environ["CRASH_POSTGRES"], schema=folder.name, durability=durability)
     return JsonlStore(folder / "sessions", durability=durability)
 
 
@@ -150,16 +155,13 @@ class Case:
 
         tools, hooks = story.the_tools(self.witness, started), story.the_hooks()
         model = story.the_model(self.witness)
-        try:
-            entering = Agent.resume(store, "s", model, tools=tools, hooks=hooks, monitor=True)
-            async with entering as agent:
-                agents.append(agent)
-                await story.finish(agent)
-        except SessionNotFoundError:  # the first process has died before anything was kept
-            session = await store.create("s")
-            async with Agent(model, tools=tools, hooks=hooks, session=session, monitor=True) as agent:
-                agents.append(agent)
-                await story.finish(agent)
+        session: Session | None = None
+        while session is None:
+            with suppress(SessionLockedError):  # the server may still be about to see that the process is gone
+                session = await _opened(store)
+        async with Agent(model, tools=tools, hooks=hooks, session=session, monitor=True) as agent:
+            agents.append(agent)
+            await story.finish(agent)
 
     def log(self) -> list[Event]:
         """What the store holds now, read by a process of its own."""
@@ -210,6 +212,13 @@ class Case:
         if any(code not in (0, -signal.SIGKILL) for code in ended) or ended[-1]:
             self.found.append(f"a process ended with {ended}")
         return {"found": self.found, "ended": ended, "points": counts[0], "events": [len(events), len(after)]}
+
+
+async def _opened(store: Store) -> Session:
+    try:
+        return await store.open("s")
+    except SessionNotFoundError:  # the first process has died before anything was kept
+        return await store.create("s")
 
 
 def _unknown(happened: Sequence[str], events: Sequence[Event]) -> list[str]:
