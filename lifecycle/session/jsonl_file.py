@@ -23,11 +23,12 @@ from lifecycle.vocabulary.events import Event, UserMessageEvent, decode_event
 
 from .fork import Lineage
 from .loading import without_collections
-from .reading import NEWEST_VERSION
+from .reading import LONGEST_LINE, NEWEST_VERSION
 from .store import Summary, title_of
 
 SUFFIX = ".jsonl"
 _LONGEST_NAME = 180
+_LONGEST = LONGEST_LINE + 1
 _BLOCK = 1 << 16
 _TITLE_WITHIN = 1 << 20
 """In how many bytes from the beginning the first prompt is looked for."""
@@ -103,35 +104,36 @@ def read_session(path: Path) -> tuple[Head, list[Event], int]:
     Raises:
         SessionFormatError: if it is no session of ours, or damaged; it names the line.
     """
-    with explained(path):
-        lines = path.read_bytes().split(b"\n")
-    lines.pop()  # what stands behind the last end of a line
-    head = read_head(path, lines[0] + b"\n" if lines else b"")
     events: list[Event] = []
-    good = len(lines[0]) + 1
-    with without_collections():
-        for number, line in enumerate(lines[1:], 2):
+    with explained(path), path.open("rb") as file, without_collections():
+        head = read_head(path, line := file.readline(_LONGEST))
+        number, good = 1, len(line)
+        while (line := file.readline(_LONGEST)).endswith(b"\n"):
+            number += 1
             try:
                 event = decode_event(line)
             except SessionFormatError as wrong:
-                if b"\0" in line and not any(_EVENT.match(later) for later in lines[number:]):
-                    break  # its bytes never reached the disk, and nothing follows
+                if b"\0" in line and not any(_EVENT.match(later) for later in file):
+                    return head, events, good  # its bytes never reached the disk, and nothing follows
                 raise type(wrong)(f"{path} is damaged in line {number}: {wrong}") from wrong
             if event.seq != len(events):
                 raise SessionFormatError(
                     f"{path} is damaged in line {number}: event {event.seq} stands where {len(events)} is due"
                 )
             events.append(event)
-            good += len(line) + 1
+            good += len(line)
+    if len(line) == _LONGEST:
+        what = f"{LONGEST_LINE >> 20} MiB"
+        raise SessionFormatError(f"{path} is damaged in line {number + 1}: it is longer than {what}, so it is no event")
     return head, events, good
 
 
 def glance(path: Path) -> tuple[Head, Glance]:
     """What there is to tell of a file without reading all of it. Raises as `read_session`."""
     with explained(path), path.open("rb") as file:
-        head = read_head(path, first := file.readline())
+        head = read_head(path, first := file.readline(_TITLE_WITHIN))
         title, at = "", len(first)
-        while not title and at < _TITLE_WITHIN and (line := file.readline()).endswith(b"\n"):
+        while not title and at < _TITLE_WITHIN and (line := file.readline(_TITLE_WITHIN)).endswith(b"\n"):
             at += len(line)
             title = _title(line)
         size, start = os.fstat(file.fileno()).st_size, 0

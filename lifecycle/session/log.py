@@ -38,6 +38,7 @@ from lifecycle.vocabulary.requests import Header
 
 from .fork import Lineage, cut
 from .inbox import Inbox
+from .reading import LONGEST_LINE
 from .repair import repair
 from .surface import AnyMessage, Surface
 from .view import View
@@ -277,7 +278,7 @@ class Session:
             ReentrantAppendError: from inside an observer or a veto of another append.
             SurfaceError: if a rule of the surface forbids it.
             DuplicateMessageError: if it inserts a message into the inbox that waits there already.
-            NotJsonError: if it cannot be written without loss.
+            NotJsonError: if it cannot be written without loss, or is longer than 256 MiB.
             SessionClosedError: if the session is closed or was opened for reading.
             Exception: whatever a veto raises. In all these cases nothing was appended.
         """
@@ -292,6 +293,8 @@ class Session:
         if isinstance(data, InboxSpliced):
             self.inbox.check(data)
         line = "" if proven and self._writer is None else _encoded(event)
+        if len(line) > LONGEST_LINE:
+            raise NotJsonError(data.type, "", f"is longer than {LONGEST_LINE >> 20} MiB, which no store is to keep")
         self._appending = event
         try:
             for (veto,) in self._vetoes:

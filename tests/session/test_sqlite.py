@@ -7,10 +7,9 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -31,6 +30,7 @@ from lifecycle.vocabulary import events as ev
 from lifecycle.vocabulary.failures import COMPLETED
 from lifecycle.vocabulary.messages import user_message
 
+from .disks import fill, remount_read_only
 from .logs import a_turn, shown
 
 anyio_test = pytest.mark.anyio
@@ -517,35 +517,6 @@ async def test_a_damaged_session_is_refused_with_its_place(
 # Disks
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real disk of 256 KiB; skipped where mounting one is not permitted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small disk is not permitted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
-def fill(folder: Path) -> Path:
-    """Write until nothing fits any more; returns the file that takes the room."""
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(b"x" * 4096)
-    return filler
-
-
-def remount_read_only(folder: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-
-
 @anyio_test
 async def test_a_full_disk_is_one_clear_sentence_and_nothing_is_lost_once_there_is_room(
     small_disk: Path, caplog: pytest.LogCaptureFixture
@@ -655,15 +626,6 @@ if os.getuid() == 0:
     os.setuid(65534)
 anyio.run(main)
 """
-
-
-@pytest.fixture
-def shared_folder() -> Iterator[Path]:
-    """A folder that everybody can reach, unlike that of pytest."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
 
 
 def as_nobody(path: Path, what: str) -> str:
