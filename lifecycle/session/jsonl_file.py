@@ -8,6 +8,7 @@ further up is damage, and is said to be.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -26,6 +27,7 @@ from .loading import without_collections
 from .reading import LONGEST_LINE, NEWEST_VERSION
 from .store import Summary, title_of
 
+_logger = logging.getLogger("lifecycle")
 SUFFIX = ".jsonl"
 _LONGEST_NAME = 180
 _LONGEST = LONGEST_LINE + 1
@@ -237,6 +239,8 @@ class JsonlSink:
         assert self._end is not None
         if self._torn and now.st_size > self._end:
             os.ftruncate(self._file, self._end)
+            torn = now.st_size - self._end
+            _logger.warning("session %r: %d bytes of a torn line were cut off %s", self._head.id, torn, self._path)
         elif now.st_size != self._end or not now.st_nlink:
             what = f"has {now.st_size} bytes where {self._end} were kept" if now.st_nlink else "is gone"
             raise StoreError(
