@@ -66,7 +66,7 @@ class EventData(Value, frozen=True):
     @classmethod
     def decode(cls, data: object) -> Self:
         """The data from parsed JSON. Raises pydantic.ValidationError."""
-        return cls.model_validate(data)
+        return cls.__pydantic_validator__.validate_python(data)
 
 
 class TurnStart(EventData, frozen=True):
@@ -136,7 +136,7 @@ class UserMessageEvent(EventData, frozen=True):
 
     @classmethod
     def decode(cls, data: object) -> Self:
-        return cls(message=UserMessage.model_validate(data))
+        return cls(message=UserMessage.__pydantic_validator__.validate_python(data))
 
 
 class RequestHeader(EventData, frozen=True):

@@ -81,7 +81,7 @@ def test_some_processes_are_killed_anywhere(tmp_path: Path) -> None:
     asked = [
         case
         for kind, backend in STORES
-        for durability, many in (("turn", 6), ("strict", 2), ("none", 2))
+        for durability, many in (("turn", 4), ("strict", 1), ("none", 1))
         for case in cases(
             tmp_path,
             [(kill, chance.randrange(1, 50)) for kill in chance.sample(range(1, LAST), many)],

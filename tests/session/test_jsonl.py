@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -89,36 +90,37 @@ async def test_a_torn_line_is_not_there_and_is_cut_off_before_anything_follows(f
     assert [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("damage", "kind", "complaint"),
-    [
-        (lambda lines: lines[:3] + lines[4:], SessionFormatError, "damaged in line 4: event 3 stands where 2 is due"),
-        (lambda lines: [*lines[:3], b"x", *lines[4:]], SessionFormatError, "damaged in line 4: not a session event"),
-        (lambda lines: [*lines[:8], b"x"], SessionFormatError, "damaged in line 9: not a session event: 'x"),
-        (
-            lambda lines: [line.replace(b"step/start", b"x/y") for line in lines],
-            UnknownEventError,
-            r"line \d: event \d has the type 'x/y'",
-        ),
-        (lambda lines: [*lines[:3], bytes(40), *lines[4:]], SessionFormatError, "damaged in line 4"),
-        (lambda lines: lines[1:], SessionFormatError, "its first line does not tell about one"),
-        (lambda lines: [b"dear diary"], SessionFormatError, "its first line does not tell about one"),
-        (lambda lines: [], SessionFormatError, "its first line does not tell about one"),
-        (
-            lambda lines: [lines[0].replace(b'"version":0', b'"version":7'), *lines[1:]],
-            SessionFormatError,
-            "has version 7, and this program reads up to version 0",
-        ),
-        (
-            lambda lines: [lines[0].replace(b'"id":"s"', b'"id":"t"'), *lines[1:]],
-            SessionFormatError,
-            "holds session 't', not 's'; give the file its own name back",
-        ),
-    ],
-)
+Damage: TypeAlias = Callable[[list[bytes]], list[bytes]]
+DAMAGES: list[tuple[Damage, type[SessionFormatError], str]] = [
+    (lambda lines: lines[:3] + lines[4:], SessionFormatError, "damaged in line 4: event 3 stands where 2 is due"),
+    (lambda lines: [*lines[:3], b"x", *lines[4:]], SessionFormatError, "damaged in line 4: not a session event"),
+    (lambda lines: [*lines[:8], b"x"], SessionFormatError, "damaged in line 9: not a session event: 'x"),
+    (
+        lambda lines: [line.replace(b"step/start", b"x/y") for line in lines],
+        UnknownEventError,
+        r"line \d: event \d has the type 'x/y'",
+    ),
+    (lambda lines: [*lines[:3], bytes(40), *lines[4:]], SessionFormatError, "damaged in line 4"),
+    (lambda lines: lines[1:], SessionFormatError, "its first line does not tell about one"),
+    (lambda lines: [b"dear diary"], SessionFormatError, "its first line does not tell about one"),
+    (lambda lines: [], SessionFormatError, "its first line does not tell about one"),
+    (
+        lambda lines: [lines[0].replace(b'"version":0', b'"version":7'), *lines[1:]],
+        SessionFormatError,
+        "has version 7, and this program reads up to version 0",
+    ),
+    (
+        lambda lines: [lines[0].replace(b'"id":"s"', b'"id":"t"'), *lines[1:]],
+        SessionFormatError,
+        "holds session 't', not 's'; give the file its own name back",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "kind", "complaint"), DAMAGES)
 async def test_a_file_that_is_not_what_it_should_be_is_refused_with_its_line_and_left_alone(
     folder: Path,
-    damage: Callable[[list[bytes]], list[bytes]],
+    damage: Damage,
     kind: type[SessionFormatError],
     complaint: str,
 ) -> None:
