@@ -10,7 +10,8 @@ what is *synced* survives the loss of power too.
     strict   Written and synced at every barrier; input also before `followup()` returns. A crash loses what came after
              the last barrier, which is the stream that was open; loss of power loses no more.
     turn     The default. Written at every barrier; the sync begins with the end of a turn, and a flush waits for it.
-             A crash loses no more than with `strict`; loss of power may lose the end of the turn that was open.
+             A crash loses what came after the last barrier, input too; loss of power may lose the turn that was open,
+             or that has just ended, from some event on.
     none     Written at the end of a turn, when 64 lines wait, and at a flush; never synced. A crash may lose the turn
              that was open, and with it the record of what its tools have done; loss of power some turns before.
 

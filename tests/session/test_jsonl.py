@@ -267,18 +267,6 @@ async def test_two_processes_cannot_write_one_session_and_a_killed_one_holds_not
             assert (await store.open("s")).next_seq == 8
 
 
-async def test_a_clock_that_jumps_back_changes_only_times(folder: Path) -> None:
-    times = iter([2_000_000, *[1_000 - n for n in range(40)]])
-    async with JsonlStore(folder, clock=lambda: next(times)) as store:
-        session = await store.create("s")
-        write_turn(session, 1, "one")
-        write_turn(session, 2, "two")
-    async with JsonlStore(folder) as store:
-        assert (await store.open("s")).events == session.events[:]
-        (info,) = await store.list()
-        assert (info.created_at, info.updated_at) == (2_000_000, session.events[-1].time)
-
-
 # Disks
 
 
