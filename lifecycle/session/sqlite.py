@@ -29,7 +29,7 @@ from .locks import LockFile
 from .log import Session, check_id, epoch_ms
 from .opened import Opened
 from .sqlite_file import LONG_WAIT, SEQ_BITS, connect_to_read, connect_to_write, explained, rolled_back
-from .sqlite_writer import SqliteSink
+from .sqlite_writer import SqliteSink, Syncs
 from .store import SessionInfo, Summary
 from .writing import BatchWriter, Durability, check_durability
 
@@ -60,6 +60,7 @@ class SqliteStore:
         self.path = Path(path)
         self.database: sqlite3.Connection | None = None
         """The connection of the event loop's thread; worker threads make their own."""
+        self.syncs = Syncs()
         self._clock = epoch_ms if clock is None else clock
         self._locks: LockFile | None = None
         self._open = Opened(str(self.path))

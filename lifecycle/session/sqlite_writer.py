@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,27 @@ from .sqlite_file import LONG_WAIT, SEQ_BITS, connect_to_write, explained, rolle
 from .store import Summary
 
 
+class Syncs:
+    """Counts the commits to one write-ahead log: a sync is for all sessions whose commits came before it."""
+
+    __slots__ = ("_committed", "_synced")
+
+    def __init__(self) -> None:
+        self._committed = self._synced = 0
+
+    def committed(self) -> int:
+        """The number of a commit that was just made."""
+        self._committed += 1
+        return self._committed
+
+    def sync(self, number: int, work: Callable[[], None]) -> None:
+        """Do `work`, which syncs the log, unless that was done since the commit of this number."""
+        if self._synced < number:
+            upto = self._committed
+            work()
+            self._synced = max(self._synced, upto)
+
+
 class SinkStore(Protocol):
     """What a sink needs of its store."""
 
@@ -30,6 +51,11 @@ class SinkStore(Protocol):
     @property
     def database(self) -> sqlite3.Connection | None:
         """The connection of the event loop's thread; None once the store is closed."""
+        ...
+
+    @property
+    def syncs(self) -> Syncs:
+        """Which commits were synced, of all sessions of the store."""
         ...
 
     def check_process(self) -> None:
@@ -44,11 +70,12 @@ class SinkStore(Protocol):
 class SqliteSink:
     """The rows of one session."""
 
-    __slots__ = ("_id", "_lineage", "_store")
+    __slots__ = ("_commit", "_id", "_lineage", "_store")
     quick = True
 
     def __init__(self, store: SinkStore, id: str, lineage: Lineage | None) -> None:
         self._store, self._id, self._lineage = store, id, lineage
+        self._commit = 0
 
     def keep(self, lines: Sequence[str], first: int, summary: Summary, *, here: bool) -> None:
         path, database = self._store.path, self._store.database
@@ -60,6 +87,7 @@ class SqliteSink:
         else:
             with closing(connect_to_write(path, wait=LONG_WAIT)) as own, explained(path):
                 self._keep(own, lines, first, summary)
+        self._commit = self._store.syncs.committed()
 
     def _keep(self, database: sqlite3.Connection, batch: Sequence[str], first: int, summary: Summary) -> None:
         """Put `batch` into the file. Where the file ends is read within the transaction."""
@@ -93,6 +121,9 @@ class SqliteSink:
         return int(row[0]), 0
 
     def sync(self) -> None:
+        self._store.syncs.sync(self._commit, self._sync)
+
+    def _sync(self) -> None:
         # Never the database itself: to close any descriptor of it drops all locks that SQLite holds on it here.
         path = self._store.path
         with explained(path):

@@ -66,7 +66,8 @@ class EventData(Value, frozen=True):
     @classmethod
     def decode(cls, data: object) -> Self:
         """The data from parsed JSON. Raises pydantic.ValidationError."""
-        return cls.__pydantic_validator__.validate_python(data)
+        decoded: Self = cls.__pydantic_validator__.validate_python(data)
+        return decoded
 
 
 class TurnStart(EventData, frozen=True):

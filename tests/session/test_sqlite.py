@@ -178,6 +178,30 @@ async def test_lines_that_come_while_a_thread_commits_wait_their_turn(
 
 
 @anyio_test
+async def test_one_sync_is_for_all_sessions_that_were_committed_before_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[int]()
+    monkeypatch.setattr(os, "fsync", synced.append)
+    async with SqliteStore(path, durability="strict") as store:
+        sessions = [await store.create(f"s{number}") for number in range(5)]
+        for session in sessions:
+            session.append(ev.EndSeed())
+            barrier = session.barrier()
+            assert barrier is not None
+            await barrier
+        each = len(synced)
+        for session in sessions:
+            for _ in range(64):  # these are committed, and synced by nobody
+                session.append(ev.EndSeed())
+        for session in sessions:
+            await session.flush()
+
+        assert each == len(sessions)
+        assert len(synced) == each + 1
+
+
+@anyio_test
 async def test_a_fork_that_cannot_be_kept_leaves_nothing_behind(path: Path) -> None:
     async with SqliteStore(path) as store:
         session = await store.create("s")
