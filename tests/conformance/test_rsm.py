@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from lifecycle import Agent, Hooks, Session, ToolContext, tool
+from lifecycle import Agent, Deny, Hooks, Session, ToolContext, tool
 from lifecycle.errors import (
     ForkError,
     SessionError,
@@ -300,6 +300,33 @@ async def test_rsm_04_a_tool_may_find_out_what_came_of_a_lost_call(found: str | 
         pass
 
     assert results(session.events) == [("a", None if found == "it was paid" else OUTCOME_UNKNOWN)]
+
+
+async def test_rsm_04_a_call_that_is_not_allowed_any_more_is_not_run_again_and_its_outcome_stays_unknown() -> None:
+    work = GatedTool("work")
+    async with scene(Reply(calls=[("work", {}, "a")]), tools=[work]) as s:
+        s.agent.followup("go")
+        await work.started("a")
+        kept = tuple(s.session.events)
+        s.agent.cancel()
+    hooks, ran = Hooks(), list[str]()
+
+    @hooks.on("tools/pre-execute")
+    async def deny(payload: object, next: object) -> Deny:
+        return Deny("not any more")
+
+    @tool(name="work", replay="safe")
+    async def again() -> str:
+        """Work."""
+        ran.append("again")
+        return "again"
+
+    session = Session.restored(kept, "s")
+    async with Agent(ScriptedModel(), tools=[again], hooks=hooks, session=session):
+        pass
+
+    assert ran == []
+    assert results(session.events) == [("a", OUTCOME_UNKNOWN)]
 
 
 async def test_rsm_05_a_fork_lies_outside_an_open_turn_and_goes_on_with_the_numbers() -> None:
