@@ -27,12 +27,11 @@ from lifecycle.errors import (
 )
 from lifecycle.session.fork import Lineage, cut
 from lifecycle.session.loading import without_collections
-from lifecycle.session.log import Session, check_id, epoch_ms
+from lifecycle.session.log import Session, check_id, epoch_ms, fresh_id
 from lifecycle.session.opened import Opened
 from lifecycle.session.store import SessionInfo, Summary
 from lifecycle.session.writing import BatchWriter, Durability, check_durability
 from lifecycle.vocabulary.events import Event, decode_event
-from lifecycle.vocabulary.messages import new_id
 
 from .postgres_database import HELD, Database, Holder, Lease
 
@@ -87,7 +86,7 @@ class PostgresStore:
     # The protocol
 
     async def create(self, id: str | None = None, *, parent: str | None = None) -> Session:
-        id = _fresh(id)
+        id = fresh_id(id)
         self._open.check()
         lineage = None if parent is None else Lineage(parent)
         summary = Summary(self._clock())
@@ -130,7 +129,7 @@ class PostgresStore:
         self, id: str, turn: int | None = None, step: int | None = None, new_id: str | None = None
     ) -> Session:
         check_id(id)
-        child = _fresh(new_id)
+        child = fresh_id(new_id)
         self._open.check()
         await self._open.flush(id)
         _, source = await anyio.to_thread.run_sync(self._load, id)
@@ -320,7 +319,3 @@ def _info(row: Sequence[Any]) -> SessionInfo:
     _, id, parent, prefix, created_at, updated_at, events, turns, title, locked = row
     lineage = None if parent is None else Lineage(parent, prefix)
     return SessionInfo(id, created_at, updated_at, events, turns, title, lineage, locked)
-
-
-def _fresh(id: str | None) -> str:
-    return new_id() if id is None else check_id(id)

@@ -66,7 +66,8 @@ def tool(
         parallel: Whether calls may run beside others; a function of the arguments must return exactly True.
         when: Whether the tool is offered in a step.
         replay: What becomes of a call whose process was lost while it ran. "never": the model is told that the
-            outcome is unknown. "safe": the body runs once more, with the same `ToolContext.key`.
+            outcome is unknown. "safe": the body runs once more, with the same `ToolContext.key`, before the agent takes
+            input; what it has to say to the model it returns or defers.
         recover: Asked instead what came of such a call: `recover(context)` returns what the body would have returned,
             or None if it cannot say. Plain functions are called in a worker thread.
 

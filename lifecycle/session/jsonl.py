@@ -27,12 +27,11 @@ from lifecycle.errors import (
     StoreError,
 )
 from lifecycle.vocabulary.events import Event
-from lifecycle.vocabulary.messages import new_id
 
 from .fork import Lineage, cut
 from .jsonl_file import SUFFIX, Glance, Head, JsonlSink, explained, file_name, glance, read_session, sync_folder
 from .locks import LockFile
-from .log import Session, check_id, epoch_ms
+from .log import Session, check_id, epoch_ms, fresh_id
 from .opened import Opened
 from .store import SessionInfo, Summary, page
 from .writing import BatchWriter, Durability, check_durability
@@ -78,7 +77,7 @@ class JsonlStore:
     # The protocol
 
     async def create(self, id: str | None = None, *, parent: str | None = None) -> Session:
-        id = _fresh(id)
+        id = fresh_id(id)
         self._reserve(id)
         head = Head(id, self._clock(), None if parent is None else Lineage(parent))
         return self._open.add(
@@ -144,7 +143,7 @@ class JsonlStore:
         self, id: str, turn: int | None = None, step: int | None = None, new_id: str | None = None
     ) -> Session:
         check_id(id)
-        child = _fresh(new_id)
+        child = fresh_id(new_id)
         self._open.check()
         await self._open.flush(id)
         path = self._find(id)
@@ -267,7 +266,3 @@ class JsonlStore:
                 raise SessionNotFoundError(f"{self.path} holds no session {id!r}") from None
             if self._durability != "none":
                 sync_folder(self.path)
-
-
-def _fresh(id: str | None) -> str:
-    return new_id() if id is None else check_id(id)

@@ -110,7 +110,7 @@ class Session:
         clock: Callable[[], int] | None = None,
     ) -> None:
         """For stores. `clock` gives the time in epoch milliseconds."""
-        self.id = new_id() if id is None else check_id(id)
+        self.id = fresh_id(id)
         self.lineage = lineage
         self.read_only = read_only
         self.clock: Callable[[], int] = epoch_ms if clock is None else clock
@@ -474,6 +474,11 @@ def check_id(id: str) -> str:
     if not id.isprintable() and any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in id):
         raise SessionError(f"a session id holds no control characters, line ends or lone surrogates: {id!r}")
     return id
+
+
+def fresh_id(id: str | None) -> str:
+    """`id`, or one that nobody has used. Raises as `check_id`."""
+    return new_id() if id is None else check_id(id)
 
 
 def epoch_ms() -> int:

@@ -21,12 +21,11 @@ from lifecycle.errors import (
     StoreError,
 )
 from lifecycle.vocabulary.events import Event, decode_event
-from lifecycle.vocabulary.messages import new_id
 
 from .fork import Lineage, cut
 from .loading import without_collections
 from .locks import LockFile
-from .log import Session, check_id, epoch_ms
+from .log import Session, check_id, epoch_ms, fresh_id
 from .opened import Opened
 from .sqlite_file import LONG_WAIT, SEQ_BITS, connect_to_read, connect_to_write, explained, rolled_back
 from .sqlite_writer import SqliteSink, Syncs
@@ -83,7 +82,7 @@ class SqliteStore:
     # The protocol
 
     async def create(self, id: str | None = None, *, parent: str | None = None) -> Session:
-        id = _fresh(id)
+        id = fresh_id(id)
         await self._reserve(id)
         lineage = None if parent is None else Lineage(parent)
         writer = self._writer(id, lineage, Summary(self._clock()), 0)
@@ -133,7 +132,7 @@ class SqliteStore:
         self, id: str, turn: int | None = None, step: int | None = None, new_id: str | None = None
     ) -> Session:
         check_id(id)
-        child = _fresh(new_id)
+        child = fresh_id(new_id)
         self._open.check()
         await self._open.flush(id)
         _, source = await anyio.to_thread.run_sync(self._load, id)
@@ -278,10 +277,6 @@ def _info(row: Any, *, locked: bool = False) -> SessionInfo:
     _, id, parent, prefix, created_at, updated_at, events, turns, title = row
     lineage = None if parent is None else Lineage(parent, prefix)
     return SessionInfo(id, created_at, updated_at, events, turns, title, lineage, locked)
-
-
-def _fresh(id: str | None) -> str:
-    return new_id() if id is None else check_id(id)
 
 
 def _not_found(id: str, path: Path) -> SessionNotFoundError:

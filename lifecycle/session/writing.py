@@ -15,7 +15,8 @@ what is *synced* survives the loss of power too.
     none     Written at the end of a turn, when 64 lines wait, and at a flush; never synced. A crash may lose the turn
              that was open, and with it the record of what its tools have done; loss of power some turns before.
 
-A barrier stands before each proposal of a step, each request and each tool's body (PST-03).
+A barrier stands before each proposal of a step, each request and each tool's body (PST-03). What cannot be kept waits;
+that is logged once, and fails the next barrier and every flush until it is kept.
 """
 
 from __future__ import annotations
