@@ -64,7 +64,10 @@ class ToolContext:
 
     @property
     def key(self) -> str:
-        """Names this call among all, the same one if it is replayed after a crash: an idempotency key for services."""
+        """Names this call among all, the same one if it is replayed after a crash: an idempotency key for services.
+
+        In a store with `durability="none"` a crash may lose the call's record, and a later call then gets its key.
+        """
         return f"{self.agent.session.id}:{self.seq}"
 
     def defer(self, message: UserMessage | str) -> None:
