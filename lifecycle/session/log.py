@@ -305,8 +305,8 @@ class Session:
         splice = data if isinstance(data, InboxSpliced) else None
         if splice is not None:
             self.inbox.check(splice)
-        line = "" if proven and self._writer is None else _encoded(event)
-        if len(line) > LONGEST_LINE:
+        line = ""
+        if (self._writer is not None or not proven) and len(line := _encoded(event)) > LONGEST_LINE:
             raise NotJsonError(data.type, "", f"is longer than {LONGEST_LINE >> 20} MiB, which no store is to keep")
         self._appending = event
         try:

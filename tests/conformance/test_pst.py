@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from lifecycle import Agent, Session, tool
@@ -176,6 +177,75 @@ async def test_pst_03_a_cancel_at_the_barrier_of_a_body_aborts_it_before_dispatc
         assert result.error is not None
         assert result.error.code == "ABORTED_BEFORE_DISPATCH"
         assert looked == []
+
+
+class Awaited(Barriers):
+    """Every barrier is a thing to be awaited, and fails only then."""
+
+    def __init__(self, *, failing: int = 0, gated: int = 0) -> None:
+        super().__init__(failing=failing, gated=gated)
+        self.passed = 0
+
+    def barrier(self) -> Coroutine[Any, Any, None]:
+        self.count += 1
+        self.seen.append(self.newest)
+        return self._kept(self.count)
+
+    async def _kept(self, number: int) -> None:
+        if number == self.gated:
+            await self.gate.go()
+        await anyio.lowlevel.checkpoint()
+        if number == self.failing:
+            raise StoreError("the disk is full")
+        self.passed += 1
+
+
+async def passing_on(payload: Any, next: Any) -> Any:
+    return await next()
+
+
+WRAPPED = pytest.mark.parametrize("wrapped", [(), ("agent/pre-step", "llm/stream", "tools/execute")])
+
+
+@WRAPPED
+async def test_pst_03_every_barrier_is_awaited_with_listeners_and_without(wrapped: tuple[str, ...]) -> None:
+    looked.clear()
+    writer = Awaited()
+    script = [Reply(calls=[("look", {})]), Reply(text="ok")]
+    async with scene(*script, tools=[look], session=Session("s", writer=writer), only=["agent/status"]) as s:
+        for point in wrapped:
+            s.hooks.listen(point, passing_on)
+        await s.say("one")
+
+    assert writer.seen == ["agent/inbox/spliced", "request/context", "tool/call", "step/end", "step/start"]
+    assert writer.passed == 5
+    assert looked == ["body"]
+
+
+@WRAPPED
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_pst_03_nothing_follows_a_barrier_that_fails_or_is_cancelled_while_it_is_awaited(
+    number: int, cancelled: bool, wrapped: tuple[str, ...]
+) -> None:
+    looked.clear()
+    writer = Awaited(gated=number, failing=0 if cancelled else number)
+    script = [Reply(calls=[("look", {})]), Reply(text="ok")]
+    async with scene(*script, tools=[look], session=Session("s", writer=writer), only=["agent/status"]) as s:
+        for point in wrapped:
+            s.hooks.listen(point, passing_on)
+        s.agent.followup("one")
+        await writer.gate.reached()
+        if cancelled:
+            s.agent.cancel()
+        writer.gate.open()
+        await s.idle()
+
+        assert looked == []
+        assert s.durable.count("step/start") == (0 if number == 1 else 1 if number == 2 or cancelled else 2)
+        assert len(s.model.requests) == (0 if number < 3 else 1 if cancelled else 2)
+        codes = [result.error.code for result in s.data(ToolResultEvent) if result.error is not None]
+        assert codes == ([] if number < 3 else ["ABORTED_BEFORE_DISPATCH" if cancelled else "NOT_KEPT"])
 
 
 def written(folder: Path) -> list[str]:
