@@ -41,7 +41,8 @@
     ├── SimulationError             a simulated run cannot go on, or was not possible
     ├── HookFactoryError            what should make hooks for a check does not
     ├── HookCheckError              a scenario in which checked hooks break a rule; also an AssertionError
-    └── CoverageError               a check did not reach what was asked for; also an AssertionError
+    ├── CoverageError               a check did not reach what was asked for; also an AssertionError
+    └── StoreCheckError             a store does what it must not; also an AssertionError
 
 Each says who, what, where and what would have worked: in words, and in attributes.
 """
@@ -363,3 +364,11 @@ class CoverageError(LifecycleError, AssertionError):
     def __init__(self, sentence: str, missing: Iterable[str]) -> None:
         self.missing = tuple(missing)
         super().__init__(sentence)
+
+
+class StoreCheckError(LifecycleError, AssertionError):
+    """A store does what it must not: `check` is the name of the check, `what` says what it did."""
+
+    def __init__(self, check: str, what: str) -> None:
+        self.check, self.what = check, what
+        super().__init__(f"the check {check!r} of stores failed: it {what}")

@@ -61,6 +61,7 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "anyio": frozenset({"session", "services", "driver", "policies", "proof"})
     | {"testing", "commands", "lifecycle_adapters"},
     "httpx": frozenset({"commands", "lifecycle_adapters"}),
+    "psycopg": frozenset({"lifecycle_adapters"}),
     "h11": frozenset({"lifecycle_adapters"}),  # comes with httpx; the demo provider's half of the conversation
     "hypothesis": frozenset({"testing"}),
     "pytest": frozenset({"testing", "lifecycle_adapters.pytest_plugin"}),

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -26,8 +26,13 @@ from .calls import CallError, add_store, open_store, plugin, store_path
 from .console import Console
 from .jsonlines import line_of
 from .output import Output, own_output
+from .sessions import resolve
 from .stopping import Stop, stopping
 from .transcript import Tally, Transcript, told
+
+if TYPE_CHECKING:
+    from lifecycle.session.log import Session
+    from lifecycle.session.sqlite import SqliteStore
 
 _DEFAULT_WIRE = "openai-chat"
 
@@ -64,6 +69,12 @@ def declare(commands: Any) -> None:
         "--workspace", metavar="PATH", type=Path, default=Path(), help="the folder that the tools may read (default: .)"
     )
     add_store(parser)
+    parser.add_argument(
+        "--session",
+        metavar="ID",
+        help="go on with this session instead of a new one; the beginning of its id is enough. A turn that a lost "
+        "process has left open is closed first",
+    )
     parser.add_argument("--json", action="store_true", help="print every event as a line of JSON instead")
     parser.set_defaults(perform=perform, name="lifecycle run")
 
@@ -161,7 +172,7 @@ async def _run(args: argparse.Namespace, prompt: str, workspace: Path, out: Outp
 async def _in_store(args: argparse.Namespace, prompt: str, workspace: Path, console: Console, stop: Stop) -> int:
     async with open_store(store_path(args.store), make=True) as store:
         # Before the provider: a store that cannot be used is known before anybody is asked. No event, no row.
-        session = await store.create()
+        session = await (store.create() if args.session is None else _resumed(store, args.session, console))
         hooks = Hooks()
         async with _provider(args, hooks) as (model, which):
             options = AgentOptions(system=args.system, max_tokens=args.max_tokens, effort=args.effort)
@@ -174,6 +185,14 @@ async def _in_store(args: argparse.Namespace, prompt: str, workspace: Path, cons
     if isinstance(tally.reason, Completed):
         return 0
     return stop.code if stop.asked and isinstance(tally.reason, Aborted | None) else 1
+
+
+async def _resumed(store: SqliteStore, given: str, console: Console) -> Session:
+    """The session that the call names, to go on with."""
+    session = await store.open((await resolve(store, given)).id)
+    if session.open_turn is not None:
+        console.say(f"Turn {session.open_turn} was never ended: its process was lost. It is closed as interrupted.")
+    return session
 
 
 async def _turn(agent: Agent, prompt: str, console: Console, stop: Stop, lines: Output | None) -> Tally:

@@ -172,11 +172,17 @@ async def _compact(store: SqliteStore, args: argparse.Namespace, out: Output) ->
     from lifecycle.policies.compaction import CompactionOptions, compact
 
     info = await resolve(store, args.id)
+    session = await store.open(info.id)
+    if session.open_turn is not None:  # an agent would repair it, but this one has no tools to ask about their calls
+        raise CallError(
+            f"turn {session.open_turn} of session {info.id!r} is still open, because its process was lost; "
+            f"`lifecycle run --session {info.id}` goes on with it"
+        )
     wire: Any = plugin("lifecycle.wires", args.wire)
     where: Mapping[str, str] = {"base_url": args.base_url} if args.base_url else {}
     async with wire(model=args.model, **where) as model:
         options = CompactionOptions(model, keep=args.keep / 100)
-        async with Agent(model, session=await store.open(info.id)) as agent:
+        async with Agent(model, session=session) as agent:
             done = await compact(agent, options)
     out.write(printable(f"{info.id}: {done.replaced} messages gave way to a summary\n"))
     out.write(f"about {done.tokens_before} tokens before, about {done.tokens_after} now\n\n")

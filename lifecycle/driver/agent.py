@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import ValidationError
 
-from lifecycle.errors import AgentBusyError, AgentDisposedError, IllegalTransitionError, SessionError
+from lifecycle.errors import AgentBusyError, AgentDisposedError, DuplicateMessageError, IllegalTransitionError
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.model import Model, Models
 from lifecycle.services.points import EventPayload, Payload, SessionStartPayload
@@ -21,6 +21,7 @@ from lifecycle.services.prompt import Prompt
 from lifecycle.services.signal import CancelSignal
 from lifecycle.services.tools import Tool, ToolRegistry
 from lifecycle.session.log import Session
+from lifecycle.session.store import Store
 from lifecycle.vocabulary.events import Event, InboxTarget
 from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL, CancelCause
 from lifecycle.vocabulary.messages import Block, UserMessage, user_message
@@ -33,6 +34,7 @@ from .monitor import Monitor, by_default
 from .options import AgentOptions
 from .performers.agent import announce_recorded
 from .programs import programs
+from .recovery import recover
 from .runs import AgentRun
 from .walk import Drive, perform_now
 
@@ -51,7 +53,8 @@ class Agent:
         route: The default selection, or `provider/model`; needed where there are several adapters.
         tools: What the model may call.
         hooks: The listeners of this agent.
-        session: The log to work on; a fresh one in memory if left out. It is closed with the agent.
+        session: The log to work on; a fresh one in memory if left out. It is closed with the agent. If a lost process
+            has left a turn open in it, that turn is repaired when the agent is entered, as `resume` says.
         options: What is told once.
         task_group: A nursery of the host's, to work in instead of one of the agent's own (which is dearer).
         monitor: Whether the definition watches every append: one that no run of the lifecycle makes then raises
@@ -105,19 +108,56 @@ class Agent:
 
     # -- entering and leaving ------------------------------------------------------------------------------------
 
+    @classmethod
+    @asynccontextmanager
+    async def resume(
+        cls,
+        store: Store,
+        id: str,
+        model: Model | Mapping[str, Model],
+        *,
+        route: ModelSelection | str | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        hooks: Hooks | None = None,
+        options: AgentOptions | None = None,
+        task_group: TaskGroup | None = None,
+        monitor: bool | None = None,
+    ) -> AsyncGenerator[Self]:
+        """An agent that goes on with a stored session, entered: `async with Agent.resume(store, id, model) as agent`.
+
+        A turn that a lost process has left open is closed as `interrupted` before anything else: calls that ran then
+        are recovered as their tools say, and what had been claimed and not used waits again. Input that waits is taken
+        up by the next wake. The other arguments are those of `Agent`.
+
+        Raises:
+            SessionNotFoundError: if the store has no such session.
+            SessionLockedError: if somebody works on it.
+            SessionFormatError: if what is kept is no session of ours, or not whole.
+            StoreError: if the store cannot be read or written.
+        """
+        async with await store.open(id) as session:
+            agent = cls(
+                model,
+                route=route,
+                tools=tools,
+                hooks=hooks,
+                session=session,
+                options=options,
+                task_group=task_group,
+                monitor=monitor,
+            )
+            async with agent:
+                yield agent
+
     async def __aenter__(self) -> Self:
         run = self._run
         if run.tasks is not None or run.phase != "idle":
             raise AgentDisposedError(f"{self!r} was entered before; make a new Agent on the session instead")
-        if run.session.open_turn is not None:
-            raise SessionError(
-                f"turn {run.session.open_turn} of session {run.session.id!r} is still open: its process was lost, or "
-                "another agent is on it; such a log must be repaired before it can go on"
-            )
         resumed = run.session.last_turn > 0
         run.session.occupy(self)
-        self._listen()
         try:
+            deferred = await recover(run) if run.session.open_turn is not None else ()
+            self._listen()
             if run.hooks.chains["agent/created"]:
                 run.hooks.emit("agent/created", Payload(self))
         except BaseException:
@@ -129,6 +169,9 @@ class Agent:
             self._stack = AsyncExitStack()
             run.tasks = await self._stack.enter_async_context(anyio.create_task_group())
         run.tell("agent/session-start", SessionStartPayload, "resume" if resumed else "new")
+        for message in deferred:
+            with suppress(DuplicateMessageError):  # it waits there already
+                self.inject(message)
         return self
 
     def _listen(self) -> None:

@@ -248,6 +248,8 @@ class ToolCallRun:
     """The body was called."""
     context: ToolContext | None = None
     """What the body was handed, where it runs with nothing around it."""
+    lost: bool = False
+    """Its process was lost while it ran, and this one finds out what came of it."""
     outcome: ToolOutcome | None = None
     own: ToolOutcome | None = None
     """The outcome as the tool made it, checked and frozen; a hook may put another in its place."""

@@ -5,13 +5,14 @@ Knows nothing of hooks and of the order in which calls run; that is the pipeline
 
 from __future__ import annotations
 
+import logging
 import re
 from asyncio import CancelledError, current_task
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import get_ident
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 from pydantic import ValidationError
@@ -33,7 +34,13 @@ Parallel: TypeAlias = bool | Callable[[FrozenDict], object]
 """Whether a call may run beside others: always, never, or a function of its arguments that returns exactly True."""
 When: TypeAlias = Callable[[AgentHandle], bool]
 """Whether the tool is offered in a step; it may read `agent.step`."""
+Replay: TypeAlias = Literal["never", "safe"]
+"""What becomes of a call whose process was lost while it ran: never again, or run once more, which is harmless."""
 
+Recover: TypeAlias = "Callable[[ToolContext], Any]"
+"""What came of a call, as its body would have returned it, or None if that cannot be said; it may be async."""
+
+_logger = logging.getLogger("lifecycle")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
@@ -48,9 +55,19 @@ class ToolContext:
     agent: AgentHandle
     call: ToolCallBlock
     signal: CancelSignal
+    seq: int = 0
+    """Of the call's record in the log."""
     deferred: list[UserMessage] = field(default_factory=lambda: [], init=False)
     concludes: bool = field(default=False, init=False)
     _thread: int = field(default_factory=get_ident, init=False, repr=False)
+
+    @property
+    def key(self) -> str:
+        """Names this call among all, the same one if it is replayed after a crash: an idempotency key for services.
+
+        In a store with `durability="none"` a crash may lose the call's record, and a later call then gets its key.
+        """
+        return f"{self.agent.session.id}:{self.seq}"
 
     def defer(self, message: UserMessage | str) -> None:
         """Give the model `message` in the next step, after all results of this one (TLS-13)."""
@@ -85,9 +102,11 @@ class Tool:
         context: The name of the parameter that is handed the context.
         parallel: See `Parallel`.
         when: See `When`; None is always.
+        replay: See `Replay`.
+        recover: Finds out what came of a call whose process was lost while it ran; see `tool`.
     """
 
-    __slots__ = ("_check", "_context", "function", "is_async", "parallel", "spec", "when")
+    __slots__ = ("_check", "_context", "function", "is_async", "parallel", "recover", "replay", "spec", "when")
 
     def __init__(
         self,
@@ -98,6 +117,8 @@ class Tool:
         context: str | None = None,
         parallel: Parallel = False,
         when: When | None = None,
+        replay: Replay = "never",
+        recover: Recover | None = None,
     ) -> None:
         if not _NAME.fullmatch(spec.name):
             raise ToolDefinitionError(
@@ -109,7 +130,10 @@ class Tool:
         for asked in (parallel, when):
             if is_async(asked):
                 raise ToolDefinitionError(f"{name_of(asked)} of the tool {spec.name} is async, but nobody waits for it")
+        if replay not in ("never", "safe"):
+            raise ToolDefinitionError(f"the tool {spec.name} has replay={replay!r}; it is 'never' or 'safe'")
         self.spec, self.function, self.parallel, self.when = spec, body, parallel, when
+        self.replay, self.recover = replay, recover
         self._check, self._context, self.is_async = check, context, is_async(body)
 
     @property
@@ -189,6 +213,22 @@ class Tool:
                 conclude=outcome.conclude or context.concludes,
             )
         return outcome
+
+    async def recovered(self, context: ToolContext) -> ToolOutcome | None:
+        """What `recover` finds out about a call whose process was lost; None if it cannot say, or fails."""
+        assert self.recover is not None
+        try:
+            with context.signal.scope():
+                if is_async(self.recover):
+                    returned = await self.recover(context)
+                else:
+                    returned = await anyio.to_thread.run_sync(self.recover, context)
+                return None if returned is None else outcome_of(returned, self.name)
+        except ToolError as error:
+            return error_outcome(error.code, error.message or error.code, type(error).__name__)
+        except Exception:
+            _logger.exception("%s could not find out what came of call %r", name_of(self.recover), context.call.id)
+        return None
 
     def _aborted(self, *, began: bool) -> ToolOutcome:
         if began:

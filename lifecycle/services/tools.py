@@ -16,9 +16,20 @@ from .points import AgentHandle
 from .results import parse_arguments
 from .schema import read_signature
 from .signal import CancelSignal
-from .tool import Parallel, Tool, ToolContext, When
+from .tool import Parallel, Recover, Replay, Tool, ToolContext, When
 
-__all__ = ["Parallel", "StepTools", "Tool", "ToolContext", "ToolRegistry", "When", "parse_arguments", "tool"]
+__all__ = [
+    "Parallel",
+    "Recover",
+    "Replay",
+    "StepTools",
+    "Tool",
+    "ToolContext",
+    "ToolRegistry",
+    "When",
+    "parse_arguments",
+    "tool",
+]
 
 
 @overload
@@ -31,6 +42,8 @@ def tool(
     parallel: Parallel = ...,
     when: When | None = ...,
     kind: str | None = ...,
+    replay: Replay = ...,
+    recover: Recover | None = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -41,6 +54,8 @@ def tool(
     parallel: Parallel = False,
     when: When | None = None,
     kind: str | None = None,
+    replay: Replay = "never",
+    recover: Recover | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool. Its name, docstring, annotations and defaults are what the model is told.
 
@@ -53,15 +68,20 @@ def tool(
         parallel: Whether calls may run beside others; a function of the arguments must return exactly True.
         when: Whether the tool is offered in a step.
         kind: What the tool does to the world (`read`, `write`, `execute`, ...), for policies such as plan mode.
+        replay: What becomes of a call whose process was lost while it ran. "never": the model is told that the
+            outcome is unknown. "safe": the body runs once more, with the same `ToolContext.key`, before the agent takes
+            input; what it has to say to the model it returns or defers.
+        recover: Asked instead what came of such a call: `recover(context)` returns what the body would have returned,
+            or None if it cannot say. Plain functions are called in a worker thread.
 
     Raises:
         ToolDefinitionError: names the function and the parameter that a model could not fill in.
     """
     if function is not None:
-        return _make(function, _scope(), name, description, parallel, when, kind)
+        return _make(function, _scope(), name, description, parallel, when, kind, replay, recover)
 
     def making(function: Callable[..., Any]) -> Tool:
-        return _make(function, _scope(), name, description, parallel, when, kind)
+        return _make(function, _scope(), name, description, parallel, when, kind, replay, recover)
 
     return making
 
@@ -82,6 +102,8 @@ def _make(
     parallel: Parallel,
     when: When | None,
     kind: str | None,
+    replay: Replay,
+    recover: Recover | None,
 ) -> Tool:
     if isinstance(function, Tool):
         raise ToolDefinitionError(f"{function.name} is a tool already; decorate its function once")
@@ -93,7 +115,16 @@ def _make(
         input_schema=signature.schema,
         kind=kind,
     )
-    return Tool(spec, function, check=signature.check, context=signature.context, parallel=parallel, when=when)
+    return Tool(
+        spec,
+        function,
+        check=signature.check,
+        context=signature.context,
+        parallel=parallel,
+        when=when,
+        replay=replay,
+        recover=recover,
+    )
 
 
 # -- the registry -------------------------------------------------------------------------------------------------

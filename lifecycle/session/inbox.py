@@ -17,7 +17,7 @@ from lifecycle.vocabulary.values import trusted
 
 _spliced = trusted(InboxSpliced)
 Messages: TypeAlias = tuple[UserMessage, ...]
-_TARGETS: tuple[InboxTarget, ...] = ("next-step", "next-turn")
+TARGETS: tuple[InboxTarget, ...] = ("next-step", "next-turn")
 """In the order in which they are claimed and cleared."""
 
 
@@ -32,7 +32,7 @@ class Inbox:
     def __init__(self, append: Callable[..., object]) -> None:
         """`append` takes a record, and whether it is `proven`."""
         self._append = append
-        self._lists: Mapping[InboxTarget, list[UserMessage]] = {target: [] for target in _TARGETS}
+        self._lists: Mapping[InboxTarget, list[UserMessage]] = {target: [] for target in TARGETS}
         self._ids: set[str] = set()
 
     @property
@@ -101,7 +101,7 @@ class Inbox:
         Each list is one record with outcome `canceled`; none if nothing waits there.
         """
         discarded: Messages = ()
-        for target in targets or _TARGETS:
+        for target in targets or TARGETS:
             discarded += self.splice(target, 0, math.inf, outcome="canceled")
         return discarded
 

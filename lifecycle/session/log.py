@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, cast
 
@@ -41,6 +41,8 @@ from lifecycle.vocabulary.requests import Header
 
 from .fork import Lineage, cut
 from .inbox import Inbox
+from .reading import LONGEST_LINE
+from .repair import repair
 from .surface import AnyMessage, Surface
 from .view import View
 
@@ -58,6 +60,13 @@ class Writer(Protocol):
 
     def write(self, event: Event, line: str) -> None:
         """Take the line of a committed event. Never raises and never waits for long."""
+        ...
+
+    def barrier(self) -> Coroutine[Any, Any, None] | None:
+        """Have all lines kept as well as is promised before something happens that the log should know of.
+
+        Returns None if that is done, else what is to be awaited. Either raises StoreError; the lines are still queued.
+        """
         ...
 
     async def flush(self) -> None:
@@ -107,7 +116,7 @@ class Session:
         clock: Callable[[], int] | None = None,
     ) -> None:
         """For stores. `clock` gives the time in epoch milliseconds."""
-        self.id = new_id() if id is None else check_id(id)
+        self.id = fresh_id(id)
         self.lineage = lineage
         self.read_only = read_only
         self.clock: Callable[[], int] = epoch_ms if clock is None else clock
@@ -280,7 +289,7 @@ class Session:
             ReentrantAppendError: from inside an observer or a veto of another append.
             SurfaceError: if a rule of the surface forbids it.
             DuplicateMessageError: if it inserts a message into the inbox that waits there already.
-            NotJsonError: if it cannot be written without loss.
+            NotJsonError: if it cannot be written without loss, or is longer than 256 MiB.
             SessionClosedError: if the session is closed or was opened for reading.
             Exception: whatever a veto raises. In all these cases nothing was appended.
         """
@@ -296,7 +305,9 @@ class Session:
         splice = data if isinstance(data, InboxSpliced) else None
         if splice is not None:
             self.inbox.check(splice)
-        line = "" if proven and self._writer is None else _encoded(event)
+        line = ""
+        if (self._writer is not None or not proven) and len(line := _encoded(event)) > LONGEST_LINE:
+            raise NotJsonError(data.type, "", f"is longer than {LONGEST_LINE >> 20} MiB, which no store is to keep")
         self._appending = event
         try:
             for (veto,) in self._vetoes:
@@ -418,6 +429,32 @@ class Session:
         events, prefix = cut(self._events, turn, step, self.id, self.clock())
         return Session.seeded(events, id, lineage=Lineage(self.id, prefix), clock=self.clock)
 
+    def repair(self) -> Sequence[Event]:
+        """Close what a lost process has left open, as `interrupted`, and return what was appended for it (RSM-03).
+
+        Calls without a result get one that says whether they had started, and that what came of them is unknown; input
+        that was claimed and never used waits again. A log at rest is left as it is. An agent does this by itself when
+        it is entered, and then also asks tools that can say what came of their calls.
+
+        Raises:
+            SessionError: if somebody works on the session: then its turn is not lost, but goes on (RSM-04).
+        """
+        if self._occupant is not None:
+            raise SessionError(
+                f"session {self.id!r} is in use by {self._occupant!r}; repair is for what is left behind"
+            )
+        return repair(self)
+
+    def barrier(self) -> Coroutine[Any, Any, None] | None:
+        """Before something happens outside that the log tells of: have the store keep it first (PST-03).
+
+        Returns None if nothing is to be awaited. How well it is kept then is the store's `durability`.
+
+        Raises:
+            StoreError: at once, or when it is awaited: it cannot be kept, so what was to follow must not happen.
+        """
+        return None if self._writer is None else self._writer.barrier()
+
     async def flush(self) -> None:
         """Return once the store has kept every event so far.
 
@@ -452,6 +489,11 @@ def check_id(id: str) -> str:
     if not id.isprintable() and any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in id):
         raise SessionError(f"a session id holds no control characters, line ends or lone surrogates: {id!r}")
     return id
+
+
+def fresh_id(id: str | None) -> str:
+    """`id`, or one that nobody has used. Raises as `check_id`."""
+    return new_id() if id is None else check_id(id)
 
 
 def epoch_ms() -> int:

@@ -19,7 +19,7 @@ from lifecycle.vocabulary.messages import new_id
 
 from .fork import Lineage, cut
 from .log import Session, check_id, epoch_ms
-from .store import SessionInfo, Summary
+from .store import SessionInfo, Summary, page
 
 
 @dataclass(slots=True)
@@ -44,6 +44,9 @@ class _Writer:
             self._store.kept[self._id] = self._kept
         self._kept.events.append(event)
         self._kept.summary.add(event)
+
+    def barrier(self) -> None:
+        pass
 
     async def flush(self) -> None:
         pass
@@ -89,7 +92,7 @@ class MemoryStore:
         )
         return session if read_only else self._opened(session)
 
-    async def list(self) -> Sequence[SessionInfo]:
+    async def list(self, *, limit: int | None = None, offset: int = 0) -> Sequence[SessionInfo]:
         infos = [
             SessionInfo(
                 id,
@@ -103,7 +106,7 @@ class MemoryStore:
             )
             for id, kept in self.kept.items()
         ]
-        return sorted(infos, key=lambda info: (-info.updated_at, info.id))
+        return page(infos, limit, offset)
 
     async def delete(self, id: str) -> None:
         self._find(id)

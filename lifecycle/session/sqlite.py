@@ -17,19 +17,20 @@ from lifecycle.errors import (
     SessionExistsError,
     SessionFormatError,
     SessionHasChildrenError,
-    SessionLockedError,
     SessionNotFoundError,
     StoreError,
 )
 from lifecycle.vocabulary.events import Event, decode_event
-from lifecycle.vocabulary.messages import new_id
 
 from .fork import Lineage, cut
+from .loading import without_collections
 from .locks import LockFile
-from .log import Session, check_id, epoch_ms
+from .log import Session, check_id, epoch_ms, fresh_id
+from .opened import Opened
 from .sqlite_file import LONG_WAIT, SEQ_BITS, connect_to_read, connect_to_write, explained, rolled_back
-from .sqlite_writer import Writer
+from .sqlite_writer import SqliteSink, Syncs
 from .store import SessionInfo, Summary
+from .writing import BatchWriter, Durability, check_durability
 
 _SHORT_WAIT = 0.05
 """Seconds that the event loop's thread may wait for another process's commit."""
@@ -41,20 +42,29 @@ _COLUMNS = "key, id, parent, prefix, created_at, updated_at, events, turns, titl
 class SqliteStore:
     """Sessions in the SQLite file at `path`, which is made with the first session. `async with` closes it at the end.
 
-    The locks that say who writes a session stand beside it, in `path` + "-lock". Args: `clock` gives the time in
-    epoch milliseconds.
+    The locks that say who writes a session stand beside it, in `path` + "-lock".
+
+    Args:
+        durability: What a crash and a loss of power may take; see `lifecycle.session.writing`.
+        clock: Gives the time in epoch milliseconds.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "turn",
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.database: sqlite3.Connection | None = None
         """The connection of the event loop's thread; worker threads make their own."""
+        self.syncs = Syncs()
         self._clock = epoch_ms if clock is None else clock
         self._locks: LockFile | None = None
-        self._sessions: dict[str, Session] = {}
+        self._open = Opened(str(self.path))
+        self._durability: Durability = check_durability(durability)
         self._opening = anyio.Lock()
-        self._closed = False
-        self._process = os.getpid()
         if self.path.name == ":memory:":
             raise StoreError("SqliteStore keeps sessions in a file; for sessions in memory use MemoryStore")
 
@@ -72,15 +82,15 @@ class SqliteStore:
     # The protocol
 
     async def create(self, id: str | None = None, *, parent: str | None = None) -> Session:
-        id = _fresh(id)
+        id = fresh_id(id)
         await self._reserve(id)
         lineage = None if parent is None else Lineage(parent)
-        writer = Writer(self, id, lineage, Summary(self._clock()), 0)
-        return self._opened(Session(id, lineage=lineage, writer=writer, clock=self._clock))
+        writer = self._writer(id, lineage, Summary(self._clock()), 0)
+        return self._open.add(Session(id, lineage=lineage, writer=writer, clock=self._clock))
 
     async def open(self, id: str, *, read_only: bool = False) -> Session:
         check_id(id)
-        self._check_open()
+        self._open.check()
         if read_only:
             info, events = await anyio.to_thread.run_sync(self._load, id)
             return Session.restored(events, id, lineage=info.parent, read_only=True, clock=self._clock)
@@ -89,15 +99,15 @@ class SqliteStore:
         try:
             info, events = await anyio.to_thread.run_sync(self._load, id)
             summary = Summary(info.created_at, info.updated_at, info.turns, info.title)
-            writer = Writer(self, id, info.parent, summary, len(events))
-            return self._opened(Session.restored(events, id, lineage=info.parent, writer=writer, clock=self._clock))
+            writer = self._writer(id, info.parent, summary, len(events))
+            return self._open.add(Session.restored(events, id, lineage=info.parent, writer=writer, clock=self._clock))
         except BaseException:
             locks.release(id)
             raise
 
-    async def list(self) -> Sequence[SessionInfo]:
-        self._check_open()
-        rows = await anyio.to_thread.run_sync(self._rows)
+    async def list(self, *, limit: int | None = None, offset: int = 0) -> Sequence[SessionInfo]:
+        self._open.check()
+        rows = await anyio.to_thread.run_sync(self._rows, limit, offset)
         if not rows:
             return ()
         with explained(self.path):
@@ -110,7 +120,7 @@ class SqliteStore:
 
     async def delete(self, id: str) -> None:
         check_id(id)
-        self._check_open()
+        self._open.check()
         locks = await self._writable(id)
         locks.acquire(id, str(self.path))
         try:
@@ -122,34 +132,24 @@ class SqliteStore:
         self, id: str, turn: int | None = None, step: int | None = None, new_id: str | None = None
     ) -> Session:
         check_id(id)
-        child = _fresh(new_id)
-        self._check_open()
-        if id in self._sessions:
-            await self._sessions[id].flush()
+        child = fresh_id(new_id)
+        self._open.check()
+        await self._open.flush(id)
         _, source = await anyio.to_thread.run_sync(self._load, id)
         locks = await self._reserve(child)
         try:
             events, prefix = cut(source, turn, step, id, self._clock())
             lineage = Lineage(id, prefix)
-            writer = Writer(self, child, lineage, Summary(self._clock()), 0, held=True)
+            writer = self._writer(child, lineage, Summary(self._clock()), 0, held=True)
             session = Session.seeded(events, child, lineage=lineage, writer=writer, clock=self._clock)
             await session.flush()
         except BaseException:
             locks.release(child)
             raise
-        return self._opened(session)
+        return self._open.add(session)
 
     async def close(self) -> None:
-        if self._closed:
-            return
-        failure: Exception | None = None
-        for session in tuple(self._sessions.values()):
-            try:
-                await session.close()
-            except (StoreError, SessionFormatError, SessionLockedError) as failed:
-                failure = failure or failed
-                await session.close(discard=True)
-        self._closed = True
+        failure = await self._open.close()
         if self.database is not None:
             self.database.close()
             self.database = None
@@ -163,15 +163,11 @@ class SqliteStore:
 
     def check_process(self) -> None:
         """Raises SessionLockedError in a process forked from the one that made the store: the locks stayed there."""
-        if os.getpid() != self._process:
-            raise SessionLockedError(
-                f"the store {self.path} belongs to process {self._process}, from which this one was forked; "
-                "make a store of its own here"
-            )
+        self._open.check_process()
 
     def let_go(self, id: str) -> None:
         """A session was closed."""
-        self._sessions.pop(id, None)
+        self._open.discard(id)
         if self._locks is not None:
             self._locks.release(id)
 
@@ -181,18 +177,15 @@ class SqliteStore:
     def _lock_path(self) -> str:
         return f"{self.path}-lock"
 
-    def _check_open(self) -> None:
-        self.check_process()
-        if self._closed:
-            raise StoreError(f"the store {self.path} is closed")
-
-    def _opened(self, session: Session) -> Session:
-        self._sessions[session.id] = session
-        return session
+    def _writer(
+        self, id: str, lineage: Lineage | None, summary: Summary, stored: int, *, held: bool = False
+    ) -> BatchWriter:
+        sink = SqliteSink(self, id, lineage)
+        return BatchWriter(sink, id, summary, stored, hands=self._open.hands, durability=self._durability, held=held)
 
     async def _writable(self, id: str | None = None) -> LockFile:
         """The locks, with the file open for writing. With `id`, only if the file exists; it would be in vain else."""
-        self._check_open()
+        self._open.check()
         if self._locks is None:
             if id is not None and not self.path.exists():
                 raise _not_found(id, self.path)
@@ -221,13 +214,16 @@ class SqliteStore:
             raise
         return locks
 
-    def _rows(self) -> _Rows:
+    def _rows(self, limit: int | None, offset: int) -> _Rows:
         with explained(self.path):
             database = connect_to_read(self.path)
             if database is None:
                 return []
             with closing(database):
-                return database.execute(f"SELECT {_COLUMNS} FROM sessions ORDER BY updated_at DESC, id").fetchall()
+                return database.execute(
+                    f"SELECT {_COLUMNS} FROM sessions ORDER BY updated_at DESC, id LIMIT ? OFFSET ?",
+                    (-1 if limit is None else limit, offset),
+                ).fetchall()
 
     def _load(self, id: str) -> tuple[SessionInfo, _Events]:
         """A session as the file holds it. Runs in a worker thread."""
@@ -251,7 +247,8 @@ class SqliteStore:
                 f"and {len(lines)} are there"
             )
         try:
-            return info, [decode_event(line) for (line,) in lines]
+            with without_collections():
+                return info, [decode_event(line) for (line,) in lines]
         except SessionFormatError as wrong:
             raise type(wrong)(f"session {id!r} in {self.path}: {wrong}") from wrong
 
@@ -280,10 +277,6 @@ def _info(row: Any, *, locked: bool = False) -> SessionInfo:
     _, id, parent, prefix, created_at, updated_at, events, turns, title = row
     lineage = None if parent is None else Lineage(parent, prefix)
     return SessionInfo(id, created_at, updated_at, events, turns, title, lineage, locked)
-
-
-def _fresh(id: str | None) -> str:
-    return new_id() if id is None else check_id(id)
 
 
 def _not_found(id: str, path: Path) -> SessionNotFoundError:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from lifecycle.errors import SessionError, SessionFormatError, StoreError
 
+from .writing import StoreBusyError
+
 APPLICATION_ID = 0x7475726E
 """Stands in the file's header and tells our databases from those of others ("turn")."""
 FORMAT = 1
@@ -41,10 +43,6 @@ _TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT}",
 )
-
-
-class StoreBusyError(StoreError):
-    """Another process was writing to the file for longer than we wait."""
 
 
 def connect_to_write(path: Path, *, wait: float) -> sqlite3.Connection:

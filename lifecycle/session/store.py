@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -61,8 +61,11 @@ class Store(Protocol):
         """
         ...
 
-    async def list(self) -> Sequence[SessionInfo]:
-        """All sessions, the newest change first. Raises StoreError and SessionFormatError."""
+    async def list(self, *, limit: int | None = None, offset: int = 0) -> Sequence[SessionInfo]:
+        """Sessions, the newest change first: all, or at most `limit` of them behind the first `offset`.
+
+        Raises StoreError and SessionFormatError.
+        """
         ...
 
     async def delete(self, id: str) -> None:
@@ -98,6 +101,12 @@ class Store(Protocol):
         ...
 
 
+def page(infos: Iterable[SessionInfo], limit: int | None, offset: int) -> Sequence[SessionInfo]:
+    """What `list` returns of all sessions in whatever order."""
+    ordered = sorted(infos, key=lambda info: (-info.updated_at, info.id))
+    return ordered[offset : None if limit is None else offset + limit]
+
+
 class Summary:
     """What `list` tells of a session, kept up to date event by event."""
 
@@ -115,8 +124,16 @@ class Summary:
         data = event.data
         if isinstance(data, TurnStart):
             self.turns = data.turn
-        elif not self.title and isinstance(data, UserMessageEvent) and data.message.source.get("kind") == "user":
-            self.title = shortened(text_of(data.message))
+        elif not self.title:
+            self.title = title_of(event)
+
+
+def title_of(event: Event) -> str:
+    """What a session is called by this event: what a person typed, shortened; empty if nobody did."""
+    data = event.data
+    if isinstance(data, UserMessageEvent) and data.message.source.get("kind") == "user":
+        return shortened(text_of(data.message))
+    return ""
 
 
 def shortened(text: str) -> str:

@@ -1,6 +1,7 @@
 """Floor 6, public: what tests of agents are made of.
 
-Scripted models, gated tools and traces for tests of one story; scenarios and simulated runs for a search through many.
+Scripted models, gated tools and traces for tests of one story; scenarios and simulated runs for a search through many;
+`check_store` for whoever writes a store.
 `lifecycle.testing.strategies` makes scenarios for Hypothesis, which only that module imports.
 """
 
@@ -13,11 +14,13 @@ from .models import Beat, Call, Line, Reply, ScriptedModel
 from .properties import invariant
 from .scenario import Act, Answer, AskedCall, HookScript, Move, Scenario, ToolScript
 from .simulation import Simulated, simulate
+from .stores import STORE_CHECKS, StoreReport, check_store
 from .tools import GatedTool
 from .trace import Entry, Trace
 
 __all__ = [
     "INVARIANTS",
+    "STORE_CHECKS",
     "Act",
     "Answer",
     "AskedCall",
@@ -38,11 +41,13 @@ __all__ = [
     "Scenario",
     "ScriptedModel",
     "Simulated",
+    "StoreReport",
     "ToolScript",
     "Trace",
     "Trial",
     "check_case",
     "check_hooks",
+    "check_store",
     "invariant",
     "problems",
     "simulate",

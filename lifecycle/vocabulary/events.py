@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from lifecycle.errors import DefinitionError, SessionFormatError, UnknownEventError
 
@@ -362,7 +363,7 @@ def decode_event(line: str | bytes) -> Event:
         SessionFormatError: for anything else that is no event of ours.
     """
     try:
-        raw: Any = json.loads(line)
+        raw = _parsed(line)
         seq, time, name, data = int(raw["seq"]), int(raw["time"]), str(raw["type"]), raw["data"]
     except (ValueError, TypeError, KeyError) as wrong:
         shown = line[:60] if isinstance(line, str) else line[:60].decode("utf-8", "replace")
@@ -381,12 +382,20 @@ def decode_event(line: str | bytes) -> Event:
             seq,
             time,
             decoded,
-            None if surface is None else _surface_ops().validate_python(surface),
+            surface if surface is None or surface == "append" else _surface_ops().validate_python(surface),
             None if sources is None else tuple(int(source) for source in sources),
             ignorable,
         )
     except (ValidationError, TypeError, ValueError) as wrong:
         raise SessionFormatError(f"event {seq} is no {name!r} as we know it: {wrong}") from wrong
+
+
+def _parsed(line: str | bytes) -> Any:
+    """What a line of JSON spells. The quick parser gives up where one that is nested deeply is still sound."""
+    try:
+        return from_json(line)
+    except ValueError:
+        return json.loads(line)
 
 
 def event_types() -> tuple[str, ...]:

@@ -226,7 +226,7 @@ def test_a_store_that_is_locked_while_the_turn_runs(store: Path, workspace: Path
     assert ended.err.splitlines()[-1] == (
         f"lifecycle run: the session is not kept whole: {store} is busy: another process is writing to it; try again"
     )
-    assert kept(store) == []
+    assert kept(store) == [("--- turn 1", "--- turn 1 was never ended: its process was lost")]  # up to the request
 
 
 @contextmanager
@@ -249,20 +249,34 @@ def test_a_disk_that_is_full_before_the_turn(tmp_path: Path, monkeypatch: pytest
     refused(ended, f"{tmp_path / 's.db'} cannot be written: its disk is full", "free some space")
 
 
-def test_a_disk_that_is_full_at_the_end_of_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_before_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIFECYCLE_STORE", str(tmp_path / "s.db"))
     with disk(tmp_path, "size=400k") as on_it:
         ended = on_it(*HOST, "plain", "run", "-", input=b"x" * 1_000_000)
 
     assert ended.code == 2
-    assert "You asked: " in ended.out
+    assert "You asked: " not in ended.out  # what the store does not hold is asked of nobody
     assert '"id"' not in ended.out  # no row
+    full_disk(ended, tmp_path)
+
+
+def test_a_disk_that_is_full_at_the_end_of_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIFECYCLE_STORE", str(tmp_path / "s.db"))
+    with disk(tmp_path, "size=400k") as on_it, serving(streaming(["x" * 1_000_000])) as url:
+        ended = on_it(*HOST, "plain", "run", "hi", "--model", "m", "--base-url", url)
+
+    assert ended.code == 2
+    assert "x" * 1_000_000 in ended.out
+    assert '"events":7' in ended.out  # the part up to the request is kept
+    full_disk(ended, tmp_path)
+
+
+def full_disk(ended: Ended, folder: Path) -> None:
     assert "Traceback" not in ended.err
     assert ended.err.splitlines()[-1] == (
-        f"lifecycle run: the session is not kept whole: {tmp_path / 's.db'} cannot be written: its disk is full; "
+        f"lifecycle run: the session is not kept whole: {folder / 's.db'} cannot be written: its disk is full; "
         "free some space and try again"
     )
-    assert ended.err.count("cannot be written") == 1
 
 
 def test_a_disk_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

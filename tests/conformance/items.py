@@ -237,16 +237,8 @@ ITEMS: Mapping[str, str] = {
 }
 """Id to title, in the order of the specification."""
 
-PENDING: Mapping[str, tuple[str, ...]] = {
-    "resume and repair": ("RSM-01", "RSM-02", "RSM-03", "RSM-04", "RSM-05", "RSM-06",),
-    "durability": ("PST-02", "PST-03", "PST-04",),
-}  # fmt: skip
+PENDING: Mapping[str, tuple[str, ...]] = {}
 """Items without a test, by the topic that brings it. It only shrinks."""
 
-HALF_PENDING: Mapping[str, Mapping[str, str]] = {
-    "resume and repair": {
-        "LOG-08": "an unknown record survives the rewrite that a resume makes",
-        "SET-10": "resume sees the open step of a process that died before settlement",
-    },
-}
+HALF_PENDING: Mapping[str, Mapping[str, str]] = {}
 """Items with a test of their main half, and the half that waits for a later topic. It only shrinks, too."""

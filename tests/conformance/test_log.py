@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lifecycle import Session, UserMessage, user_message
+from lifecycle import Agent, Session, UserMessage, user_message
 from lifecycle.errors import NotJsonError, ReentrantAppendError, SessionFormatError, SurfaceError, UnknownEventError
+from lifecycle.session.sqlite import SqliteStore
 from lifecycle.session.surface import derive
+from lifecycle.testing import Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import FinishKind
 from lifecycle.vocabulary.events import (
     AssistantMessageEvent,
@@ -387,6 +390,25 @@ def test_log_08_one_that_may_be_ignored_is_kept_skipped_and_written_as_it_was() 
     assert session.append(TurnStart(turn=1)).seq == 2
     assert event.encode() == line
     assert Session.seeded(session.events).events[1].encode() == line
+
+
+async def test_log_08_one_that_may_be_ignored_survives_a_resume(tmp_path: Path) -> None:
+    line = UNKNOWN + ',"ignorable":true}'
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        session = await store.create("s")
+        session.append(said("hello"), surface="append")
+        session.append(decode_event(line).data, ignorable=True)
+        await session.close()
+
+        async with Agent.resume(store, "s", ScriptedModel(Reply(text="ok"))) as agent:
+            agent.followup("go on")
+            await agent.when_idle()
+        again = await store.open("s", read_only=True)
+
+    kept = again.events[1]
+    assert isinstance(kept.data, Opaque)
+    assert (kept.data, kept.ignorable) == (decode_event(line).data, True)
+    assert again.last_turn == 1
 
 
 # -- LOG-07: what the definition says of a log ---------------------------------------------------------------------

@@ -411,6 +411,23 @@ async def test_set_10_a_process_lost_in_mid_stream_leaves_no_trace_of_the_stream
     assert [text_of(message) for message in lost.derive_messages()] == ["go"]
 
 
+async def test_set_10_who_resumes_it_finds_the_step_open_and_asks_again_without_the_stream() -> None:
+    gate = Gate()
+    async with scene([TextDelta(0, "a"), gate, Finish()]) as s:
+        s.agent.followup("go")
+        await gate.reached()
+        lost = Session.restored(tuple(s.session.events), "lost")
+        gate.open()
+    assert [event.type for event in lost.events if event.type.startswith("step/")] == ["step/start"]
+
+    async with scene(session=lost) as again:
+        assert again.durable[-2:] == ["step/end", "turn/end"]
+        await again.say("go on")
+
+        assert [text_of(message) for message in again.model.requests[0].messages] == ["go", "go on"]
+        assert again.durable.count("assistant/attempt") == 0
+
+
 async def test_set_11_attempts_never_enter_the_derived_messages() -> None:
     script = [Reply.failure("OVERLOADED", text="failed"), Reply(text="ok"), Reply(text="again")]
     async with scene(*script, hooks=retrying()) as s, scene(*script[1:]) as t:

@@ -7,10 +7,9 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -31,6 +30,7 @@ from lifecycle.vocabulary import events as ev
 from lifecycle.vocabulary.failures import COMPLETED
 from lifecycle.vocabulary.messages import user_message
 
+from .disks import fill, remount_read_only
 from .logs import a_turn, shown
 
 anyio_test = pytest.mark.anyio
@@ -159,7 +159,7 @@ async def test_lines_that_come_while_a_thread_commits_wait_their_turn(
         started.set()
         return await run_sync(function, *args, **options)
 
-    async with SqliteStore(path) as store:
+    async with SqliteStore(path, durability="none") as store:
         session = await store.create("s")
         monkeypatch.setattr(anyio.to_thread, "run_sync", counted)
         session.append(ev.UserMessageEvent(message=user_message("x" * 1_000_001)), surface="append")
@@ -175,6 +175,30 @@ async def test_lines_that_come_while_a_thread_commits_wait_their_turn(
         assert len(threads) == 1
 
     assert stored(path) == 1 + 19 * 8
+
+
+@anyio_test
+async def test_one_sync_is_for_all_sessions_that_were_committed_before_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[int]()
+    monkeypatch.setattr(os, "fsync", synced.append)
+    async with SqliteStore(path, durability="strict") as store:
+        sessions = [await store.create(f"s{number}") for number in range(5)]
+        for session in sessions:
+            session.append(ev.EndSeed())
+            barrier = session.barrier()
+            assert barrier is not None
+            await barrier
+        each = len(synced)
+        for session in sessions:
+            for _ in range(64):  # these are committed, and synced by nobody
+                session.append(ev.EndSeed())
+        for session in sessions:
+            await session.flush()
+
+        assert each == len(sessions)
+        assert len(synced) == each + 1
 
 
 @anyio_test
@@ -517,35 +541,6 @@ async def test_a_damaged_session_is_refused_with_its_place(
 # Disks
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real disk of 256 KiB; skipped where mounting one is not permitted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small disk is not permitted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
-def fill(folder: Path) -> Path:
-    """Write until nothing fits any more; returns the file that takes the room."""
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(b"x" * 4096)
-    return filler
-
-
-def remount_read_only(folder: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-
-
 @anyio_test
 async def test_a_full_disk_is_one_clear_sentence_and_nothing_is_lost_once_there_is_room(
     small_disk: Path, caplog: pytest.LogCaptureFixture
@@ -658,15 +653,6 @@ if os.getuid() == 0:
     os.setuid(65534)
 anyio.run(main)
 """
-
-
-@pytest.fixture
-def shared_folder() -> Iterator[Path]:
-    """A folder that everybody can reach, unlike that of pytest."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
 
 
 def as_nobody(path: Path, what: str) -> str:

@@ -8,6 +8,7 @@ from inspect import isawaitable
 from typing import Any
 
 from lifecycle.definition.tool_call import ToolCall
+from lifecycle.errors import StoreError
 from lifecycle.services.points import (
     Accept,
     Allow,
@@ -21,19 +22,21 @@ from lifecycle.services.points import (
 )
 from lifecycle.services.results import error_outcome, outcome_of
 from lifecycle.services.tools import Tool, ToolContext
+from lifecycle.session.repair import OUTCOME_UNKNOWN
+from lifecycle.vocabulary.events import ToolResultEvent
 from lifecycle.vocabulary.failures import render_chain
 from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage
 from lifecycle.vocabulary.values import freeze_object, sealed, trusted
 
 from ..program import Performers
 from ..runs import ToolCallRun
-from ..walk import Cuttable
+from ..walk import Cuttable, Flow
 from .hooked import hooked
 
 CALL: Performers[ToolCallRun] = Performers(ToolCall)
 CALL.otherwise(hooked)
 
-_block, _message = trusted(ToolResultBlock), trusted(UserMessage)
+_block, _message, _resulted = trusted(ToolResultBlock), trusted(UserMessage), trusted(ToolResultEvent)
 
 
 def result_message(call: ToolCallRun) -> UserMessage:
@@ -44,6 +47,19 @@ def result_message(call: ToolCallRun) -> UserMessage:
     block = block_of(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
     seq = call.record.seq if call.record is not None else 0
     return _message(id=f"r{seq}", content=(block,), source=sealed({"kind": "tool", "callId": id}))
+
+
+def result_event(call: ToolCallRun, outcome: ToolOutcome) -> ToolResultEvent:
+    """The record of the call's result."""
+    step = call.step
+    event_of = _resulted if outcome is call.own else ToolResultEvent  # what a hook made is checked
+    return event_of(
+        turn=step.turn.number,
+        step=step.number,
+        message=call.result or result_message(call),
+        error=outcome.error,
+        value=outcome.value,
+    )
 
 
 def _payload(call: ToolCallRun) -> CallPayload:
@@ -115,14 +131,36 @@ def check(call: ToolCallRun) -> str:
 
 
 @CALL("tools/execute", suspends=True, inner=["body", "tool-owned events when applicable"])
-def execute(call: ToolCallRun) -> Coroutine[Any, Any, str | None] | Cuttable:
-    """Run the body, inside its wrappers. A body that has started is always awaited to its end (TLP-05)."""
-    tool, signal = call.tool, call.signal
+def execute(call: ToolCallRun) -> Coroutine[Any, Any, str | None] | Cuttable | Flow | str:
+    """Run the body, inside its wrappers. A body that has started is always awaited to its end (TLP-05).
+
+    The store keeps the call's record first (PST-03).
+    """
+    tool, agent = call.tool, call.step.agent
     assert tool is not None
-    if not tool.is_async or call.step.agent.hooks.chains["tools/execute"]:
+    if not tool.is_async or call.lost or agent.hooks.chains["tools/execute"]:
         return _execute(call)
-    call.context = ToolContext(call.step.agent.handle, call.block, signal)
-    return Cuttable(_run_alone(call, tool, call.context), signal)
+    try:
+        kept = agent.session.barrier()
+    except StoreError as failed:
+        call.outcome = _not_kept(failed)
+        return "settle"
+    return _alone(call, tool) if kept is None else _alone_kept(call, tool, kept)
+
+
+def _alone_kept(call: ToolCallRun, tool: Tool, kept: Coroutine[Any, Any, None]) -> Flow:
+    try:
+        yield kept
+    except StoreError as failed:
+        call.outcome = _not_kept(failed)
+        return "settle"
+    return None if call.signal.fired else (yield _alone(call, tool))
+
+
+def _alone(call: ToolCallRun, tool: Tool) -> Cuttable:
+    assert call.record is not None
+    call.context = ToolContext(call.step.agent.handle, call.block, call.signal, call.record.seq)
+    return Cuttable(_run_alone(call, tool, call.context), call.signal)
 
 
 async def _run_alone(call: ToolCallRun, tool: Tool, context: ToolContext) -> None:
@@ -145,10 +183,27 @@ async def _body(call: ToolCallRun, payload: CallPayload) -> ToolOutcome:
     tool, kwargs = call.tool, call.kwargs
     assert tool is not None
     assert kwargs is not None
+    try:
+        kept = call.step.agent.session.barrier()
+        if kept is not None:
+            await kept
+    except StoreError as failed:
+        return _not_kept(failed)
     if payload.signal.fired:
         return _undispatched()
+    assert call.record is not None
+    context = ToolContext(payload.agent, call.block, payload.signal, call.record.seq)
+    if call.lost and tool.recover is not None:
+        found = await tool.recovered(context)
+        call.invoked = found is not None
+        return found or error_outcome(OUTCOME_UNKNOWN, "What came of this call is unknown.")
     call.invoked = True
-    return await tool.run(kwargs, ToolContext(payload.agent, call.block, payload.signal))
+    return await tool.run(kwargs, context)
+
+
+def _not_kept(failed: StoreError) -> ToolOutcome:
+    """A body that the log does not know of must not run (PST-03)."""
+    return error_outcome("NOT_KEPT", f"The call did not run: {failed}", type(failed).__name__)
 
 
 def _undispatched() -> ToolOutcome:

@@ -56,10 +56,21 @@ async def _choose_model(step: StepRun) -> None:
 
 @STEP("agent/pre-step", suspends=True)
 def decide(step: StepRun) -> Coroutine[Any, Any, str] | str:
-    """Ask whether the step opens, and with which messages; what comes back is authoritative (PRE-03)."""
+    """Ask whether the step opens, and with which messages; what comes back is authoritative (PRE-03).
+
+    What was claimed is kept by the store first (PST-03).
+    """
+    kept = step.agent.session.barrier()
+    if kept is not None:
+        return _decide_kept(step, kept)
     if not step.agent.hooks.chains["agent/pre-step"]:
         return _entered(step, Enter(step.batch))
     return _decide(step)
+
+
+async def _decide_kept(step: StepRun, kept: Coroutine[Any, Any, None]) -> str:
+    await kept
+    return "reject" if step.signal.fired else await _decide(step)  # the walk then aborts, whatever is said
 
 
 async def _decide(step: StepRun) -> str:

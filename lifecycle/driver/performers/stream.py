@@ -27,7 +27,7 @@ from lifecycle.vocabulary.requests import Request
 from lifecycle.vocabulary.values import JsonValue, sealed, trusted
 
 from ..runs import Attempt, StepRun
-from ..walk import Cuttable
+from ..walk import Cuttable, Flow
 from .proposal import STEP
 from .tooling import Pool
 
@@ -42,11 +42,23 @@ _message, _settled, _attempted = trusted(AssistantMessage), trusted(AssistantMes
 
 
 @STEP("llm/stream", suspends=True, inner=[f"{STREAM}:start", f"{STREAM}:chunk"])
-def stream(step: StepRun) -> Cuttable | Coroutine[Any, Any, str | None] | None:
+def stream(step: StepRun) -> Cuttable | Coroutine[Any, Any, str | None] | Flow | None:
     """Consume the stream of the prepared call; the adapter's part of it is cut off when the signal fires.
 
-    Wrappers only get the signal and are awaited to their end, as all hooks are (CAN-11).
+    Wrappers only get the signal and are awaited to their end, as all hooks are (CAN-11). The store keeps what is asked
+    before anybody is (PST-03).
     """
+    kept = step.agent.session.barrier()
+    return _stream(step) if kept is None else _stream_kept(step, kept)
+
+
+def _stream_kept(step: StepRun, kept: Coroutine[Any, Any, None]) -> Flow:
+    yield kept
+    opened = None if step.signal.fired else _stream(step)
+    return None if opened is None else (yield opened)
+
+
+def _stream(step: StepRun) -> Cuttable | Coroutine[Any, Any, str | None] | None:
     signal, attempt = step.signal, Attempt(step.attempts)
     step.attempt = attempt
     _tell(step, attempt, lambda id: StreamStart(id, attempt.number, step.turn.number, step.number))

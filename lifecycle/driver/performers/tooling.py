@@ -10,21 +10,21 @@ import anyio
 
 from lifecycle.errors import DuplicateMessageError
 from lifecycle.services.tools import parse_arguments
-from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
+from lifecycle.vocabulary.events import ToolCallEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
 from lifecycle.vocabulary.values import FrozenDict, trusted
 
 from ..program import LANES
 from ..runs import StepRun, ToolCallRun
 from ..walk import Drive, Flow
-from .call import result_message
+from .call import result_event
 from .proposal import STEP
 
 log = logging.getLogger("lifecycle")
 
 START, BODY, COMMIT = range(len(LANES))
 
-_called, _resulted = trusted(ToolCallEvent), trusted(ToolResultEvent)
+_called = trusted(ToolCallEvent)
 
 Wait = Coroutine[None, None, str]
 
@@ -166,17 +166,8 @@ class Pool:
         step, outcome, record = self._step, call.outcome, call.record
         assert outcome is not None
         assert record is not None
-        session = step.agent.session
-        message, own = call.result or result_message(call), outcome is call.own
-        result_of = _resulted if own else ToolResultEvent  # what a hook made is checked
-        session.append(
-            result_of(
-                turn=step.turn.number, step=step.number, message=message, error=outcome.error, value=outcome.value
-            ),
-            surface="append",
-            sources=(record.seq,),
-            proven=own,
-        )
+        own = outcome is call.own
+        step.agent.session.append(result_event(call, outcome), surface="append", sources=(record.seq,), proven=own)
         del self._started[0]
         if outcome.conclude and outcome.error is None:
             self.concluded = True

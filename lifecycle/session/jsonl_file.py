@@ -1,0 +1,304 @@
+"""The files of the JSONL store: their form, how they are read, and how a batch gets to their end.
+
+A line counts if it ends, and everything up to it counts. What stands behind the last such line was torn: by a process
+that died while it wrote, a full disk, or a loss of power, which may also leave zeros there. A line that is wrong
+further up is damage, and is said to be.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from errno import EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from urllib.parse import quote
+
+from lifecycle.errors import SessionFormatError, StoreError
+from lifecycle.vocabulary.events import Event, UserMessageEvent, decode_event
+
+from .fork import Lineage
+from .loading import without_collections
+from .reading import LONGEST_LINE, NEWEST_VERSION
+from .store import Summary, title_of
+
+_logger = logging.getLogger("lifecycle")
+SUFFIX = ".jsonl"
+_LONGEST_NAME = 180
+_LONGEST = LONGEST_LINE + 1
+_BLOCK = 1 << 16
+_TITLE_WITHIN = 1 << 20
+"""In how many bytes from the beginning the first prompt is looked for."""
+_EVENT = re.compile(rb'\{"seq":(\d+),"time":(-?\d+),"type":"([^"]+)"')
+_TURN = re.compile(rb'^\{"seq":\d+,"time":-?\d+,"type":"turn/start","data":\{"turn":(\d+)', re.MULTILINE)
+
+
+class Head(NamedTuple):
+    """The first line of a file."""
+
+    id: str
+    created_at: int
+    lineage: Lineage | None
+
+    def encode(self) -> bytes:
+        told: dict[str, object] = {"type": "session", "version": NEWEST_VERSION}
+        told |= {"id": self.id, "createdAt": self.created_at}
+        if self.lineage is not None:
+            told |= {"parent": self.lineage.parent, "prefix": self.lineage.prefix}
+        return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+class Glance(NamedTuple):
+    """What `list` tells of a file."""
+
+    events: int
+    updated_at: int
+    turns: int
+    title: str
+
+
+def file_name(id: str) -> str:
+    """The name of a session's file. Ids that differ have names that differ, also where case does not count."""
+    safe = "".join(quote(char, safe="") if not char.isupper() else _spelled(char) for char in id)
+    if safe.startswith("."):
+        safe = "%2E" + safe[1:]
+    if len(safe) > _LONGEST_NAME:
+        safe = f"{safe[:80]}%{blake2b(id.encode(), digest_size=20).hexdigest()}"
+    return safe + SUFFIX
+
+
+def _spelled(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode())
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_head(path: Path, line: bytes) -> Head:
+    """The head that the first line of the file at `path` spells. Raises SessionFormatError."""
+    try:
+        raw: Any = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        raw = None
+    if not isinstance(raw, dict) or cast("dict[str, Any]", raw).get("type") != "session":
+        raise SessionFormatError(f"{path} is no session: its first line does not tell about one; name another file")
+    told = cast("dict[str, Any]", raw)
+    version = told.get("version")
+    if not isinstance(version, int) or version > NEWEST_VERSION:
+        raise SessionFormatError(
+            f"{path} has version {version}, and this program reads up to version {NEWEST_VERSION}; use a newer one"
+        )
+    id, created, parent, prefix = told.get("id"), told.get("createdAt"), told.get("parent"), told.get("prefix", 0)
+    well = isinstance(id, str) and isinstance(created, int) and isinstance(parent, str | None)
+    if not (well and isinstance(prefix, int)):
+        raise SessionFormatError(f"{path} is no session of ours: its first line has no `id`, `createdAt` and `parent`")
+    return Head(cast("str", id), cast("int", created), None if parent is None else Lineage(parent, prefix))
+
+
+def read_session(path: Path) -> tuple[Head, list[Event], int]:
+    """The head, the events, and how many bytes of the file count.
+
+    Raises:
+        SessionFormatError: if it is no session of ours, or damaged; it names the line.
+    """
+    events: list[Event] = []
+    with explained(path), path.open("rb") as file, without_collections():
+        head = read_head(path, line := file.readline(_LONGEST))
+        number, good = 1, len(line)
+        while (line := file.readline(_LONGEST)).endswith(b"\n"):
+            number += 1
+            try:
+                event = decode_event(line)
+            except SessionFormatError as wrong:
+                if b"\0" in line and not any(_EVENT.match(later) for later in file):
+                    return head, events, good  # its bytes never reached the disk, and nothing follows
+                raise type(wrong)(f"{path} is damaged in line {number}: {wrong}") from wrong
+            if event.seq != len(events):
+                raise SessionFormatError(
+                    f"{path} is damaged in line {number}: event {event.seq} stands where {len(events)} is due"
+                )
+            events.append(event)
+            good += len(line)
+    if len(line) == _LONGEST:
+        what = f"{LONGEST_LINE >> 20} MiB"
+        raise SessionFormatError(f"{path} is damaged in line {number + 1}: it is longer than {what}, so it is no event")
+    return head, events, good
+
+
+def glance(path: Path) -> tuple[Head, Glance]:
+    """What there is to tell of a file without reading all of it. Raises as `read_session`."""
+    with explained(path), path.open("rb") as file:
+        head = read_head(path, first := file.readline(_TITLE_WITHIN))
+        title, at = "", len(first)
+        while not title and at < _TITLE_WITHIN and (line := file.readline(_TITLE_WITHIN)).endswith(b"\n"):
+            at += len(line)
+            title = _title(line)
+        size, start = os.fstat(file.fileno()).st_size, 0
+        last = turn = None
+        for back in (_BLOCK, _BLOCK << 4, size):
+            start = max(len(first), size - back)
+            file.seek(start)
+            block = file.read()
+            whole = block[: block.rfind(b"\n") + 1]
+            if start > len(first):
+                whole = whole[whole.find(b"\n") + 1 :]
+            last = _EVENT.match(whole, whole.rfind(b"\n", 0, len(whole) - 1) + 1)
+            turn = next(iter(reversed(_TURN.findall(whole))), None)
+            if start == len(first) or (last and turn):
+                break
+    if last is None:
+        return head, Glance(0, head.created_at, 0, title)
+    return head, Glance(int(last[1]) + 1, int(last[2]), int(turn or 0), title)
+
+
+def _title(line: bytes) -> str:
+    found = _EVENT.match(line)
+    if found is None or found[3] != UserMessageEvent.type.encode():
+        return ""
+    try:
+        return title_of(decode_event(line))
+    except SessionFormatError:
+        return ""
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+class JsonlSink:
+    """The end of one session's file.
+
+    Args:
+        end: How many bytes of it count; None if there is no file yet.
+    """
+
+    quick = True
+
+    def __init__(
+        self,
+        path: Path,
+        head: Head,
+        end: int | None,
+        *,
+        check_process: Callable[[], None],
+        let_go: Callable[[str], None],
+        synced: bool,
+    ) -> None:
+        self._path, self._head, self._end = path, head, end
+        self._check_process, self._let_go, self._synced = check_process, let_go, synced
+        self._file = -1
+        self._torn = True
+        """Bytes that do not count may stand behind the end."""
+
+    def keep(self, lines: Sequence[str], first: int, summary: Summary, *, here: bool) -> None:
+        self._check_process()
+        batch = "".join(f"{line}\n" for line in lines).encode()
+        with explained(self._path):
+            if self._end is None:
+                self._begin(self._head.encode() + batch)
+                return
+            if self._file < 0:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | _BINARY)
+            self._cut_off()
+            try:
+                self._torn = True
+                _write(self._file, batch)
+            except OSError:
+                with suppress(OSError):  # else the next one tries again
+                    self._cut_off()
+                raise
+            self._end += len(batch)
+            self._torn = False
+
+    def _begin(self, content: bytes) -> None:
+        """Make the file: whole, and only then under its name."""
+        draft = self._path.with_name(f"{self._path.name}.new")
+        self._file = os.open(draft, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | _BINARY, 0o644)
+        try:
+            _write(self._file, content)
+            if self._synced:
+                os.fsync(self._file)
+            os.rename(draft, self._path)
+        except OSError:
+            os.close(self._file)
+            self._file = -1
+            with suppress(OSError):
+                os.unlink(draft)
+            raise
+        if self._synced:
+            sync_folder(self._path.parent)
+        self._end, self._torn = len(content), False
+
+    def _cut_off(self) -> None:
+        """Cut off what was torn; refuse to write behind what somebody else has written."""
+        now = os.fstat(self._file)
+        assert self._end is not None
+        if self._torn and now.st_size > self._end:
+            os.ftruncate(self._file, self._end)
+            torn = now.st_size - self._end
+            _logger.warning("session %r: %d bytes of a torn line were cut off %s", self._head.id, torn, self._path)
+        elif now.st_size != self._end or not now.st_nlink:
+            what = f"has {now.st_size} bytes where {self._end} were kept" if now.st_nlink else "is gone"
+            raise StoreError(
+                f"session {self._head.id!r}: {self._path} was changed behind our back: it {what}; close the session "
+                "with discard=True and open it again"
+            )
+        self._torn = False
+
+    def sync(self) -> None:
+        if self._file >= 0:
+            with explained(self._path):
+                _sync(self._file)
+
+    def let_go(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._let_go(self._head.id)
+
+
+_BINARY: int = getattr(os, "O_BINARY", 0)
+_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+def _write(file: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Have a new or a gone name survive a loss of power, where the system can say so of a folder."""
+    if os.name != "nt":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def explained(path: Path) -> Generator[None]:
+    """Turn failures of the system within the block into errors of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path} {_why(error)}") from error
+
+
+def _why(error: OSError) -> str:
+    match error.errno:
+        case n if n in (ENOSPC, EDQUOT):
+            return "cannot be written: its disk is full; free some space and try again"
+        case n if n == EFBIG:
+            return "cannot be written: a limit on its size is reached; raise it, or name another folder"
+        case n if n == EROFS:
+            return "cannot be written: its disk is read-only; make it writable, or name another folder"
+        case n if n in (EACCES, EPERM):
+            return "cannot be used: no permission; change that, or name another folder"
+        case _:
+            return f"cannot be used: {error.strerror or error}; name another folder"

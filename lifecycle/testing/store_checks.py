@@ -1,0 +1,388 @@
+"""What a store must do, as checks that `check_store` makes: each says in words what was wrong with a store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from inspect import isawaitable
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import anyio
+
+from lifecycle.errors import (
+    ForkError,
+    SessionClosedError,
+    SessionError,
+    SessionExistsError,
+    SessionHasChildrenError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StoreCheckError,
+    StoreError,
+)
+from lifecycle.session.fork import Lineage
+from lifecycle.session.log import Session
+from lifecycle.session.store import Store
+from lifecycle.vocabulary.chunks import FinishKind
+from lifecycle.vocabulary.events import (
+    AssistantMessageEvent,
+    EndSeed,
+    Opaque,
+    StepEnd,
+    StepStart,
+    TurnEnd,
+    TurnStart,
+    UserMessageEvent,
+)
+from lifecycle.vocabulary.failures import COMPLETED
+from lifecycle.vocabulary.messages import AssistantMessage, text, user_message
+from lifecycle.vocabulary.stream import TimedStream
+from lifecycle.vocabulary.values import FrozenDict
+
+StoreFactory: TypeAlias = Callable[[str], "Store | Awaitable[Store]"]
+"""Makes a store in the place of that name, which is empty at first. The same name means the same place."""
+Usurp: TypeAlias = Callable[[Store, str], Awaitable[Session]]
+"""Opens a session for writing that another store has open, as if that one had been silent for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where one check works."""
+
+    check: str
+    factory: StoreFactory
+    durable: bool
+    sessions: int
+    megabytes: int
+    usurp: Usurp | None
+
+    async def store(self) -> Store:
+        """A store in this check's place, a new one each time."""
+        made = self.factory(self.check.replace(" ", "_"))
+        return await made if isawaitable(made) else made
+
+    async def reopened(self, store: Store) -> Store:
+        """The place once more, after `store` was closed; `store` itself if it forgets what it holds."""
+        if not self.durable:
+            return store
+        await store.close()
+        return await self.store()
+
+    def need(self, holds: bool, what: str) -> None:
+        """Raises StoreCheckError, which says that the store `what`, unless it holds."""
+        if not holds:
+            raise StoreCheckError(self.check, what)
+
+    async def refused(
+        self, what: str, kind: type[SessionError], attempt: Callable[..., Awaitable[object]], *arguments: Any
+    ) -> SessionError:
+        """Attempt what must be refused with an error of this kind; `what` is what a store does that does not."""
+        try:
+            await attempt(*arguments)
+        except kind as error:
+            return error
+        except Exception as error:
+            raise StoreCheckError(
+                self.check, f"raises {type(error).__name__} where it must raise {kind.__name__}: {error}"
+            ) from error
+        raise StoreCheckError(self.check, what)
+
+
+def write_turn(session: Session, turn: int, prompt: str) -> None:
+    """A whole turn of one step, as the driver records it."""
+    session.inbox.insert("next-turn", user_message(prompt, id=f"{prompt}-{turn}"))
+    session.append(TurnStart(turn=turn))
+    claimed = session.inbox.claim(first=True)
+    session.append(StepStart(turn=turn, step=1))
+    for message in claimed:
+        session.append(UserMessageEvent(message=message), surface="append")
+    answer = AssistantMessage(id=f"a{turn}", content=text(f"to {prompt} ✓"))
+    session.append(
+        AssistantMessageEvent(turn=turn, step=1, message=answer, stream=TimedStream(), finish=FinishKind.STOP),
+        surface="append",
+    )
+    session.append(StepEnd(turn=turn, step=1))
+    session.append(TurnEnd(turn=turn, reason=COMPLETED))
+
+
+async def _order(bench: Bench, store: Store) -> None:
+    """Events come back as they were, in order, with all that derives from them."""
+    session = await store.create("s", parent="mother")
+    for turn in range(1, 40):
+        write_turn(session, turn, f"prompt {turn}")
+        if turn % 7 == 0:
+            await session.flush()
+    session.append(
+        Opaque(name="plugin/own", payload=FrozenDict(deep=FrozenDict(a=(1, 2.5, None, '\u2028 \\ "')))), ignorable=True
+    )
+    session.inbox.insert("next-step", user_message("waits", id="waits"))
+    kept, derived = tuple(session.events), list(session.derive_messages())
+    await session.close()
+    store = await bench.reopened(store)
+    reader, again = await store.open("s", read_only=True), await store.open("s")
+    for found in (reader, again):
+        bench.need(tuple(found.events) == kept, "gives back other events than it was given, or in another order")
+        bench.need(list(found.derive_messages()) == derived, "gives back another conversation")
+        bench.need([m.id for m in found.inbox.next_step] == ["waits"], "forgets input that waits")
+        bench.need(found.lineage == Lineage("mother"), "forgets where a session comes from")
+        bench.need((found.last_turn, found.open_turn) == (39, None), "counts turns wrongly")
+    bench.need(again.append(EndSeed()).seq == len(kept), "goes on with another number")
+    await store.close()
+
+
+async def _batches(bench: Bench, store: Store) -> None:
+    """What is flushed is there for everybody, and what is there is always a beginning of the log."""
+    session = await store.create("s")
+    for turn in range(1, 6):
+        write_turn(session, turn, "prompt")
+        await session.flush()
+        session.append(Opaque(name="plugin/more"), ignorable=True)
+        seen = (await store.open("s", read_only=True)).events
+        bench.need(len(seen) >= session.next_seq - 1, "has not kept what was flushed")
+        bench.need(tuple(seen) == session.events[: len(seen)], "shows something that is no beginning of the log")
+    barrier = session.barrier()
+    if barrier is not None:
+        await barrier
+    await session.close()
+    await session.close()
+    bench.need((await store.open("s", read_only=True)).events == session.events, "loses the end of a closed session")
+
+
+async def _one_writer(bench: Bench, store: Store) -> None:
+    """One session has one writer, whoever asks; readers are always welcome."""
+    session = await store.create("s")
+    await bench.refused("makes a session twice at once", SessionLockedError, store.create, "s")
+    write_turn(session, 1, "prompt")
+    await session.flush()
+    others = [store, await bench.store()] if bench.durable else [store]
+    for other in others:
+        await bench.refused("lets two write one session", SessionLockedError, other.open, "s")
+        await bench.refused("deletes what somebody writes", SessionLockedError, other.delete, "s")
+        reader = await other.open("s", read_only=True)
+        bench.need(reader.events == session.events, "shows a reader something else")
+        try:
+            reader.append(EndSeed())
+        except SessionClosedError:
+            pass
+        else:
+            raise StoreCheckError(bench.check, "lets a reader write")
+    await session.close()
+    for other in others:
+        async with await other.open("s") as again:
+            again.append(Opaque(name="plugin/more"), ignorable=True)
+        await bench.refused("makes a session that it holds", SessionExistsError, other.create, "s")
+    for other in others[1:]:
+        await other.close()
+
+
+async def _fencing(bench: Bench, store: Store) -> None:
+    """A writer that was silent for too long, and lost its session to another one, cannot append any more."""
+    if bench.usurp is None:
+        return
+    session = await store.create("s")
+    write_turn(session, 1, "prompt")
+    await session.flush()
+    other = await bench.store()
+    usurper = await bench.usurp(other, "s")
+    session.append(Opaque(name="plugin/late"), ignorable=True)
+    await bench.refused("lets a writer append that has lost its lease", SessionLockedError, session.flush)
+    write_turn(usurper, 2, "mine")
+    await usurper.close()
+    kept = await other.open("s", read_only=True)
+    bench.need(kept.events == usurper.events, "mixes the lines of two writers")
+    await session.close(discard=True)
+    await other.close()
+
+
+async def _nothing(bench: Bench, store: Store) -> None:
+    """A session without an event is not kept, and what is not there is said not to be there."""
+    async with await store.create("s"):
+        bench.need(not await store.list(), "lists a session that has no event")
+    for attempt in (store.open, partial(store.open, read_only=True), store.delete, store.fork):
+        await bench.refused("finds a session that is not there", SessionNotFoundError, attempt, "s")
+    async with await store.create("s"):
+        pass
+
+
+async def _listing(bench: Bench, store: Store) -> None:
+    """The list tells of each session, the newest change first, whole or page by page."""
+    for number in range(9):
+        async with await store.create(f"s{number}", parent="s0" if number else None) as one:
+            write_turn(one, 1, f"prompt {number}")
+        await anyio.sleep(0.002)  # two changes within a millisecond are as new as each other
+    session = await store.create("s9", parent="s0")
+    write_turn(session, 1, "prompt 9")
+    await session.flush()
+    infos = await store.list()
+    bench.need([info.id for info in infos] == [f"s{n}" for n in reversed(range(10))], "does not list the newest first")
+    newest = infos[0]
+    told = newest.events, newest.turns, newest.title, newest.parent, newest.locked
+    expected = session.next_seq, 1, "prompt 9", Lineage("s0"), True
+    bench.need(told == expected, f"tells {told} of a session where {expected} holds")
+    bench.need(not any(info.locked for info in infos[1:]), "says that somebody writes what nobody has open")
+    bench.need(newest.created_at <= newest.updated_at == session.events[-1].time, "tells other times than events have")
+    pages = [await store.list(limit=4, offset=offset) for offset in (0, 4, 8, 12)]
+    bench.need([info for page in pages for info in page] == list(infos), "gives pages that do not make up the list")
+    await session.close()
+
+
+async def _deletion(bench: Bench, store: Store) -> None:
+    """What is deleted is gone, and its id is free; what others were forked from stays."""
+    async with await store.create("s") as session:
+        write_turn(session, 1, "prompt")
+    async with await store.fork("s", new_id="child"):
+        pass
+    refused = await bench.refused("deletes what others were forked from", SessionHasChildrenError, store.delete, "s")
+    bench.need("child" in str(refused), "does not name the forks that are in the way")
+    await store.delete("child")
+    await store.delete("s")
+    bench.need(not await store.list(), "lists what was deleted")
+    await bench.refused("opens what was deleted", SessionNotFoundError, store.open, "s")
+    async with await store.create("s") as session:
+        session.append(EndSeed())
+    bench.need((await store.open("s", read_only=True)).next_seq == 1, "mixes a new session with a deleted one")
+
+
+async def _forks(bench: Bench, store: Store) -> None:
+    """A fork has the beginning of its parent, is kept whole when it is made, and is checked in order."""
+    parent = await store.create("parent")
+    write_turn(parent, 1, "one")
+    write_turn(parent, 2, "two")
+    child = await store.fork("parent", 1, new_id="child")
+    bench.need(child.events[:8] == parent.events[:8], "forks with other events than the parent's")
+    bench.need(child.lineage == Lineage("parent", 8), "forgets where a fork comes from")
+    bench.need((await store.open("child", read_only=True)).events == child.events, "has not kept a fork it has made")
+    await child.close()
+    await bench.refused("forks what is not there", SessionNotFoundError, store.fork, "none", 7, None, "parent")
+    await bench.refused("forks into what is there", SessionExistsError, store.fork, "parent", 7, None, "child")
+    await bench.refused("forks where no turn has ended", ForkError, store.fork, "parent", 7, None, "other")
+    bench.need({info.id for info in await store.list()} == {"parent", "child"}, "keeps a fork that it has refused")
+    await parent.close()
+
+
+async def _ids(bench: Bench, store: Store) -> None:
+    """An id is free text; what cannot be one is refused."""
+    odd = (
+        "../../x",
+        "a/b",
+        "a\\b",
+        "A/b",
+        "'; DROP TABLE sessions; --",
+        "Überfall №1",
+        "%s?#%2F",
+        ".",
+        "..",
+        "x" * 200,
+        "ü" * 200,
+    )
+    for id in odd:
+        async with await store.create(id) as session:
+            session.append(EndSeed())
+    bench.need({info.id for info in await store.list()} == set(odd), "mistakes one id for another")
+    for id in odd:
+        bench.need((await store.open(id, read_only=True)).id == id, f"does not find {id!r} again")
+    for id in ("", "a\nb", "x" * 201, "\ud800"):
+        for attempt in (store.create, store.open, store.delete):
+            await bench.refused(f"takes {id[:10]!r} for an id", SessionError, attempt, id)
+
+
+async def _large(bench: Bench, store: Store) -> None:
+    """A very large event is kept, and what follows it."""
+    session = await store.create("s")
+    session.append(UserMessageEvent(message=user_message("ü" * (bench.megabytes * 500_000))), surface="append")
+    session.append(EndSeed())
+    await session.flush()
+    session.append(Opaque(name="plugin/more"), ignorable=True)
+    await session.close()
+    bench.need((await store.open("s", read_only=True)).events == session.events, "does not keep a large event")
+
+
+async def _many(bench: Bench, store: Store) -> None:
+    """A place bears many sessions."""
+    for number in range(bench.sessions):
+        async with await store.create(f"s{number}") as session:
+            session.append(EndSeed())
+    infos = await store.list()
+    bench.need(len(infos) == bench.sessions, f"lists {len(infos)} of {bench.sessions} sessions")
+    for number in {0, bench.sessions // 2, bench.sessions - 1}:
+        bench.need((await store.open(f"s{number}", read_only=True)).next_seq == 1, "loses one among many")
+
+
+async def _readers(bench: Bench, store: Store) -> None:
+    """Readers see a beginning of the log that only grows, while somebody writes."""
+    session = await store.create("s")
+    write_turn(session, 1, "prompt")
+    await session.flush()
+    done = anyio.Event()
+
+    async def read() -> None:
+        seen = 0
+        while not done.is_set():
+            events = (await store.open("s", read_only=True)).events
+            bench.need(len(events) >= seen, "shows a reader less than before")
+            bench.need(tuple(events) == session.events[: len(events)], "shows a reader what is no beginning of the log")
+            seen = len(events)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(read)
+        for turn in range(2, 40):
+            write_turn(session, turn, "prompt")
+            await session.flush()
+        done.set()
+    await session.close()
+
+
+async def _repair(bench: Bench, store: Store) -> None:
+    """A turn that was left open is there when the session is opened; its repair is kept, and made once."""
+    session = await store.create("s")
+    session.inbox.insert("next-turn", user_message("prompt", id="p"))
+    session.append(TurnStart(turn=1))
+    session.inbox.claim(first=True)
+    session.append(StepStart(turn=1, step=1))
+    await session.close()
+    store = await bench.reopened(store)
+    async with await store.open("s") as again:
+        bench.need(again.open_turn == 1, "has closed a turn by itself")
+        again.repair()
+    async with await store.open("s") as once:
+        bench.need(once.events == again.events, "does not keep a repair")
+        bench.need([message.id for message in once.inbox.next_turn] == ["p"], "loses what a crash took")
+        bench.need(once.repair() == (), "has something to repair twice")
+    await store.close()
+
+
+async def _closing(bench: Bench, store: Store) -> None:
+    """Closing keeps what is open, is final, and may be done again."""
+    session = await store.create("s")
+    write_turn(session, 1, "prompt")
+    await store.close()
+    await store.close()
+    bench.need(session.closed, "leaves a session open when it is closed")
+    for attempt in (store.open, store.create, store.delete):
+        await bench.refused("goes on after it was closed", StoreError, attempt, "s")
+
+
+Check: TypeAlias = Callable[[Bench, Store], Awaitable[None]]
+STORE_CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "order": _order,
+        "batches": _batches,
+        "one writer": _one_writer,
+        "fencing": _fencing,
+        "nothing": _nothing,
+        "listing": _listing,
+        "deletion": _deletion,
+        "forks": _forks,
+        "ids": _ids,
+        "large event": _large,
+        "many sessions": _many,
+        "readers": _readers,
+        "repair": _repair,
+        "closing": _closing,
+    }
+)
+"""The checks, by name."""

@@ -1,0 +1,153 @@
+"""Sessions in PostgreSQL, on a throw-away server."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from itertools import count
+
+import anyio
+import pytest
+
+from lifecycle import Agent
+from lifecycle.errors import SessionLockedError, SessionNotFoundError, StoreError
+from lifecycle.session.log import Session
+from lifecycle.session.store import Store
+from lifecycle.session.writing import Durability
+from lifecycle.testing import STORE_CHECKS, Reply, ScriptedModel, check_store
+from lifecycle.testing.stores import write_turn
+
+from .postgres_server import find_programs, postgres
+
+psycopg = pytest.importorskip("psycopg", reason="needs the `postgres` extra")
+from lifecycle_adapters.postgres import PostgresStore  # noqa: E402  # only where psycopg is there
+
+PROGRAMS = find_programs()
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(PROGRAMS is None, reason="this machine has no PostgreSQL server"),
+]
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[str]:
+    assert PROGRAMS is not None
+    with postgres(PROGRAMS) as conninfo:
+        yield conninfo
+
+
+@pytest.fixture
+def schema() -> str:
+    """One that nobody has used."""
+    return f"test {next(_numbers)}"
+
+
+async def usurp(store: Store, id: str) -> Session:
+    """Open the session although another store holds its lease, by the database's leave: as if it had run out."""
+    assert isinstance(store, PostgresStore)
+    with store._database.connection() as connection:  # pyright: ignore[reportPrivateUsage]
+        statement = "UPDATE {schema}.sessions SET lease_until = clock_timestamp() - interval '1 second'"
+        connection.execute(store._database.statement(statement))  # pyright: ignore[reportPrivateUsage]
+    return await store.open(id)
+
+
+async def test_the_store_passes_every_check(server: str, schema: str) -> None:
+    report = await check_store(
+        lambda name: PostgresStore(server, schema=f"{schema} {name}"), usurp=usurp, sessions=20, megabytes=2
+    )
+
+    assert list(report.seconds) == list(STORE_CHECKS)
+
+
+@pytest.mark.parametrize("durability", ["strict", "none"])
+async def test_the_store_keeps_and_fences_with_every_durability(
+    server: str, schema: str, durability: Durability
+) -> None:
+    await check_store(
+        lambda name: PostgresStore(server, schema=f"{schema} {name}", durability=durability),
+        usurp=usurp,
+        only=["order", "batches", "fencing", "forks"],
+    )
+
+
+@pytest.mark.slow
+async def test_the_store_bears_ten_thousand_sessions_and_an_event_of_fifty_megabytes(server: str, schema: str) -> None:
+    await check_store(lambda name: PostgresStore(server, schema=f"{schema} {name}"), usurp=usurp)
+
+
+async def test_an_agent_works_and_is_resumed(server: str, schema: str) -> None:
+    with anyio.fail_after(30):
+        async with (
+            PostgresStore(server, schema=schema) as store,
+            Agent(ScriptedModel(Reply(text="ok")), session=await store.create("s")) as agent,
+        ):
+            agent.followup("one")
+            await agent.when_idle()
+        async with (
+            PostgresStore(server, schema=schema) as store,
+            Agent.resume(store, "s", ScriptedModel(Reply(text="ok"))) as agent,
+        ):
+            agent.followup("two")
+            await agent.when_idle()
+            assert agent.session.last_turn == 2
+
+
+async def test_a_lease_ends_with_the_connection_that_renews_it(server: str, schema: str) -> None:
+    first, second = PostgresStore(server, schema=schema), PostgresStore(server, schema=schema)
+    session = await first.create("s")
+    write_turn(session, 1, "one")
+    await session.flush()
+    with pytest.raises(SessionLockedError, match="already open for writing"):
+        await second.open("s")
+
+    first._holder.close()  # pyright: ignore[reportPrivateUsage]  # as when its process dies
+
+    taken: Session | None = None
+    with anyio.fail_after(10):
+        while taken is None:
+            with suppress(SessionLockedError):  # the server may still be about to see it
+                taken = await second.open("s")
+    write_turn(session, 2, "late")
+    with pytest.raises(SessionLockedError, match="was taken over by another process"):
+        await session.flush()
+    write_turn(taken, 2, "mine")
+    await second.close()
+    await session.close(discard=True)
+    await first.close()
+
+
+async def test_a_lease_that_is_renewed_is_kept(server: str, schema: str) -> None:
+    first = PostgresStore(server, schema=schema, lease_seconds=0.3)
+    second = PostgresStore(server, schema=schema, lease_seconds=0.3)
+    session = await first.create("s")
+    write_turn(session, 1, "one")
+    await session.flush()
+    end = anyio.current_time() + 0.9  # three leases
+    with anyio.fail_after(10):
+        while anyio.current_time() < end:
+            with pytest.raises(SessionLockedError):
+                await second.open("s")
+    await first.close()
+    await second.close()
+
+
+async def test_what_cannot_be_reached_or_used_is_one_clear_sentence(server: str, schema: str) -> None:
+    async with PostgresStore("host=/nowhere user=postgres", schema=schema) as store:
+        for attempt in (store.create("s"), store.open("s"), store.list(), store.delete("s")):
+            with pytest.raises(StoreError, match=r"PostgreSQL /nowhere/postgres, schema .* cannot be reached or fails"):
+                await attempt
+    async with PostgresStore(server, schema=schema) as store:
+        assert await store.list() == []
+        with pytest.raises(SessionNotFoundError):
+            await store.open("s")
+        async with await store.create("s") as session:
+            write_turn(session, 1, "one")
+        with store._database.connection() as connection:  # pyright: ignore[reportPrivateUsage]
+            connection.execute(store._database.statement("UPDATE {schema}.format SET version = 7"))  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(StoreError, match="has format 7, and this version of the program knows format 1"):
+            await store.list()
+    with pytest.raises(StoreError, match="a lease lasts some seconds"):
+        PostgresStore(server, lease_seconds=0)
+    with pytest.raises(StoreError, match="is no way to connect to PostgreSQL"):
+        PostgresStore("nonsense here")

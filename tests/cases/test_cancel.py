@@ -1,0 +1,234 @@
+"""Public failures of other agent loops, of cancelling: each as it was met there, with what is right."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import pytest
+
+from lifecycle import Agent, Hooks, ToolContext, tool
+from lifecycle.services.points import POINTS, Mode
+from lifecycle.testing import Beat, Call, Gate, GatedTool, Reply, ScriptedModel
+from lifecycle.vocabulary.chunks import Finish, ReasoningDelta, TextDelta, ToolCallDelta
+from lifecycle.vocabulary.events import AssistantMessageEvent, ToolResultEvent, TurnEnd, TurnStart
+from lifecycle.vocabulary.failures import COMPLETED, PARENT_CANCEL, USER_CANCEL, Aborted
+from lifecycle.vocabulary.messages import ReasoningBlock, TextBlock, text_of
+
+from ..conformance.kit import Scene, scene
+
+pytestmark = pytest.mark.anyio
+ABORTED = Aborted(reason=USER_CANCEL)
+
+
+def shape(s: Scene) -> list[object]:
+    """The log without what tells one run from another."""
+    found: list[object] = [event.type for event in s.session.events]
+    for result in s.data(ToolResultEvent):
+        found.append((result.message.source["callId"], None if result.error is None else result.error.code))
+    return found
+
+
+async def test_c118_a_cancel_leaves_the_same_log_whether_tools_are_async_or_not() -> None:
+    begun, let_go = threading.Event(), threading.Event()
+    started = anyio.Event()
+
+    @tool(name="work")
+    async def asynchronous() -> str:
+        """Work."""
+        started.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    @tool(name="work")
+    def plain() -> str:
+        """Work."""
+        begun.set()
+        let_go.wait(10)
+        return "done all the same"
+
+    script = Reply(calls=[("work", {}, "a"), ("work", {}, "b")])
+    async with scene(script, tools=[asynchronous]) as s:
+        s.agent.followup("go")
+        await started.wait()
+        s.agent.cancel()
+        await s.idle()
+        first = shape(s)
+    async with scene(script, tools=[plain]) as s:
+        s.agent.followup("go")
+        await anyio.to_thread.run_sync(begun.wait, 10)
+        s.agent.cancel()
+        let_go.set()
+        await s.idle()
+        second = shape(s)
+
+    assert first == second
+    assert first[-2:] == [("a", "ABORTED"), ("b", "ABORTED_BEFORE_DISPATCH")]
+
+
+async def test_c119_a_cancelled_run_is_over_only_once_its_tool_is() -> None:
+    lines, started = list[str](), anyio.Event()
+
+    @tool
+    async def work() -> str:
+        """Write lines."""
+        try:
+            started.set()
+            while True:
+                lines.append("line")
+                await anyio.lowlevel.checkpoint()
+        finally:
+            with anyio.CancelScope(shield=True):
+                for _ in range(5):
+                    await anyio.lowlevel.checkpoint()
+                lines.append("cleaned up")
+
+    async with scene(Reply(calls=[("work", {})]), tools=[work]) as s:
+        s.session.observe(lambda event: lines.append("end") if isinstance(event.data, TurnEnd) else None)
+        s.agent.followup("go")
+        await started.wait()
+        s.agent.cancel()
+        await s.idle()
+        await anyio.wait_all_tasks_blocked()
+
+    assert lines[-2:] == ["cleaned up", "end"]
+    assert s.reasons == [ABORTED]
+
+
+async def test_c121_a_turn_has_one_end_which_the_first_cause_decides() -> None:
+    gate = Gate()
+    async with scene([TextDelta(0, "all"), Finish(), gate], [gate, *Reply(text="ok").chunks()]) as s:
+        s.agent.followup("one")
+        await s.idle()
+        s.agent.cancel()  # a cancel of what has ended touches neither it nor what follows
+        s.agent.followup("two")
+        await gate.reached()
+        s.agent.cancel(USER_CANCEL)
+        s.agent.cancel(PARENT_CANCEL)
+        await s.idle()
+
+        assert s.reasons == [COMPLETED, ABORTED]
+        assert len(s.data(TurnStart)) == 2
+
+
+async def test_c122_what_was_seen_before_the_cancel_is_in_the_history_and_half_a_call_is_not() -> None:
+    gate = Gate()
+    seen: list[Beat] = [ReasoningDelta(0, "r"), TextDelta(1, "1. a 2. b"), ToolCallDelta(2, "c", "look", '{"x"'), gate]
+    async with scene(seen, [gate, Finish()], Reply(text="ok")) as s:
+        s.agent.followup("one")
+        await gate.reached()
+        s.agent.cancel()
+        await s.idle()
+        (answer,) = s.data(AssistantMessageEvent)
+        assert answer.interrupted
+        assert [type(block) for block in answer.message.content] == [ReasoningBlock, TextBlock]
+        assert text_of(answer.message) == "1. a 2. b"
+
+        s.agent.followup("two")
+        s.agent.cancel()
+        await s.idle()
+        assert len(s.data(AssistantMessageEvent)) == 1  # nothing was seen, so nothing was said
+
+
+@pytest.mark.parametrize("withdrawn", [False, True])
+async def test_c124_a_prompt_that_comes_while_a_cancel_unwinds_runs_by_itself(withdrawn: bool) -> None:
+    started, unwinding, finish = anyio.Event(), anyio.Event(), anyio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work, and clean up slowly."""
+        try:
+            started.set()
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                unwinding.set()
+                await finish.wait()
+        return "never"
+
+    async with scene(Reply(calls=[("work", {})]), Reply(text="ok"), tools=[work]) as s:
+        s.agent.followup("go")
+        await started.wait()
+        s.agent.cancel()
+        await unwinding.wait()
+        late = s.agent.followup("next")
+        if withdrawn:
+            s.agent.inbox.remove(late.id)
+        finish.set()
+        await s.idle()
+
+        assert [start.turn for start in s.data(TurnStart)] == ([1] if withdrawn else [1, 2])
+        assert s.reasons == ([ABORTED] if withdrawn else [ABORTED, COMPLETED])
+
+
+IN_TURN = [
+    name
+    for name, point in POINTS.items()
+    if point.mode in (Mode.SERIAL, Mode.WATERFALL) and name not in ("agent/request-error", "tools/guard")
+]
+
+
+@pytest.mark.parametrize("point", IN_TURN)
+async def test_c125_a_cancel_reaches_whatever_hook_runs_and_what_was_to_follow_does_not(point: str) -> None:
+    hooks, gate, heard = Hooks(), Gate(), list[bool]()
+    work = GatedTool("work", free=True)
+    waterfall = POINTS[point].mode is Mode.WATERFALL
+
+    async def hook(payload: Any, *rest: Any) -> Any:
+        await gate.go()
+        signal = getattr(payload, "signal", None)
+        heard.append(signal is None or signal.fired)
+        return await rest[0]() if waterfall else None
+
+    hooks.listen(point, hook)
+    async with scene(Reply(calls=[("work", {})]), Reply(text="ok"), tools=[work], hooks=hooks) as s:
+        s.agent.followup("go")
+        await gate.reached()
+        before = len(work.calls)
+        s.agent.cancel()
+        gate.open()
+        await s.idle()
+
+        assert s.reasons == [ABORTED]
+        assert heard[:1] == [True]
+        assert len(work.calls) == before
+
+
+@pytest.mark.parametrize("swallowing", [False, True])
+async def test_c127_the_stream_of_events_ends_after_a_tool_was_cancelled(swallowing: bool) -> None:
+    started = anyio.Event()
+
+    @tool(parallel=True)
+    async def hang(context: ToolContext) -> str:
+        """Hang."""
+        started.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    @tool(parallel=True)
+    async def swallow() -> str:
+        """Swallow a cancellation."""
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            return "what cancellation?"
+        return "never"
+
+    calls: list[Call] = [("hang", {}), ("swallow", {})] if swallowing else [("hang", {})]
+    told: list[str] = []
+    with anyio.fail_after(5):
+        async with Agent(ScriptedModel(Reply(calls=calls)), tools=[hang, swallow]) as agent:
+            stream = agent.events()
+            agent.followup("go")
+            async with anyio.create_task_group() as group:
+
+                async def cancel() -> None:
+                    await started.wait()
+                    agent.cancel()
+
+                group.start_soon(cancel)
+                async for occurrence in stream:
+                    told.append(occurrence.name)
+    assert told[-2:] == ["turn/end", "agent/status"]
+    assert told.count("tool/result") == len(calls)
