@@ -91,9 +91,9 @@ def test_an_event_beyond_the_limit_is_refused_while_it_comes_in(flood: bytes) ->
 
 def test_a_line_of_megabytes_in_small_reads_takes_linear_time() -> None:
     line = b"data: " + b"x" * 4_000_000 + b"\n\n"
-    began = time.perf_counter()
+    began = time.process_time()
 
     events = decoded(*(line[n : n + 1024] for n in range(0, len(line), 1024)))
 
     assert [len(event.data) for event in events] == [4_000_000]
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2

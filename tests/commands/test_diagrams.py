@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import os
 import re
 import shlex
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,12 +144,13 @@ def test_the_command_on_a_page_draws_that_page() -> None:
 
 
 def test_drawing_all_pages_takes_less_than_three_seconds(tmp_path: Path) -> None:
-    start = time.perf_counter()
+    before = os.times()
     ended = run(*LIFECYCLE, "diagrams", "--output", tmp_path / "pages")
-    took = time.perf_counter() - start
+    after = os.times()  # of the processor's time: a busy machine draws no slower
+    took = after.children_user + after.children_system - before.children_user - before.children_system
 
     assert ended.code == 0, ended
-    assert took < 3, f"{took:.2f} s"  # about 1 s on two cores, the start of Python included
+    assert 0 < took < 3, f"{took:.2f} s"  # about 1 s, the start of Python included
 
 
 def test_pages_are_written_checked_and_found_stale_missing_or_left_over(tmp_path: Path) -> None:
