@@ -43,23 +43,6 @@ from .kit import scene
 pytestmark = pytest.mark.anyio
 
 
-async def the_whole_story() -> Sequence[Event]:
-    """The log of a story with all that can be open when a process is lost."""
-    hanging = anyio.Event()
-
-    async def started() -> None:
-        hanging.set()
-
-    def unseen(line: str) -> None:
-        pass
-
-    session, tools = Session.memory("s"), story.the_tools(unseen, started)
-    async with Agent(story.the_model(unseen), tools=tools, hooks=story.the_hooks(), session=session) as agent:
-        with anyio.fail_after(5):
-            await story.live(agent, hanging)
-    return session.events
-
-
 def cut(events: Sequence[Event], at: int) -> Session:
     """What a store has of a session whose process was lost after `at` events."""
     return Session.restored(events[:at], "s")
@@ -75,7 +58,7 @@ def results(events: Sequence[Event]) -> list[tuple[str, str | None]]:
 
 
 async def test_rsm_01_a_seed_is_adopted_marked_once_and_gives_the_same_folds() -> None:
-    events = await the_whole_story()
+    events = await story.tell(Session.memory("s"))
     first = Session.seeded(events, lineage=Lineage("s", len(events)))
     again = Session.seeded(first.events)
 
@@ -139,7 +122,7 @@ async def test_rsm_02_a_live_session_is_not_resumed_and_a_corrupt_inbox_record_i
 
 
 async def test_rsm_03_a_log_that_was_cut_anywhere_is_owed_what_makes_it_legal_and_nothing_more() -> None:
-    events = await the_whole_story()
+    events = await story.tell(Session.memory("s"))
     assert illegal(events) == ""
     open_turns = 0
     for at in range(len(events) + 1):
@@ -156,7 +139,7 @@ async def test_rsm_03_a_log_that_was_cut_anywhere_is_owed_what_makes_it_legal_an
 
 
 async def test_rsm_03_a_repair_that_was_itself_cut_anywhere_is_finished_the_next_time() -> None:
-    events = await the_whole_story()
+    events = await story.tell(Session.memory("s"))
     for at in range(len(events)):
         whole = cut(events, at)
         owed = len(whole.repair())
@@ -219,7 +202,7 @@ async def test_rsm_03_what_a_hook_dropped_from_an_admitted_batch_is_settled() ->
 
 
 async def test_rsm_03_a_log_at_rest_is_owed_nothing_and_opening_it_twice_does_not_let_it_grow() -> None:
-    events = await the_whole_story()
+    events = await story.tell(Session.memory("s"))
     assert Session.memory().repair() == ()
     session = Session.restored(events[:20], "s")
     async with Agent(ScriptedModel(), session=session):

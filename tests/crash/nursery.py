@@ -147,7 +147,7 @@ class Case:
         tools = story.the_tools(self.witness, started)
         model, hooks, session = story.the_model(self.witness), story.the_hooks(), await store.create("s")
         async with Agent(model, tools=tools, hooks=hooks, session=session, monitor=True) as agent:
-            await story.live(agent, hanging)
+            await story.live(agent, self.witness, hanging)
 
     async def later(self, store: Store) -> None:
         agents: list[Agent] = []
@@ -163,7 +163,7 @@ class Case:
                 session = await _opened(store)
         async with Agent(model, tools=tools, hooks=hooks, session=session, monitor=True) as agent:
             agents.append(agent)
-            await story.finish(agent)
+            await story.finish(agent, self.witness)
 
     def log(self) -> list[Event]:
         """What the store holds now, read by a process of its own."""
@@ -198,6 +198,9 @@ class Case:
             if line.startswith(("body charge", "body hang")) and int(line.rpartition(":")[2]) in recorded:
                 self.found.append(f"{line} ran again, although it was recorded")
         self.seen = len(happened)
+        if self.durability == "strict":
+            promised = {line.removeprefix("accepted ") for line in happened if line.startswith("accepted ")}
+            self.found += [f"{id}: followup() had returned" for id in sorted(promised - audit.accepted(events))]
         if self.durability != "none":  # which may lose the record of a call, and then gives its key to another one
             self.found += _unknown(happened, events)
             for line, times in Counter(happened).items():

@@ -5,7 +5,7 @@ The model is a function of what it is asked, so that it goes on sensibly whoever
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -13,7 +13,9 @@ import anyio
 from lifecycle import Agent, Hooks, Retry, Tool, ToolContext, tool
 from lifecycle.services.points import RequestErrorPayload
 from lifecycle.services.signal import CancelSignal
+from lifecycle.session.log import Session
 from lifecycle.testing import Reply, ScriptedModel
+from lifecycle.vocabulary.events import Event
 from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage, text_of
 from lifecycle.vocabulary.requests import Request
 
@@ -87,20 +89,40 @@ def the_hooks() -> Hooks:
     return hooks
 
 
-async def live(agent: Agent, hanging: anyio.Event) -> None:
+async def live(agent: Agent, witness: Witness, hanging: anyio.Event) -> None:
     """What the person does: two prompts at once, a cancel in the midst of the second, and a third prompt."""
-    agent.followup("one")
-    agent.followup("two")
+    _prompt(agent, witness, "one")
+    _prompt(agent, witness, "two")
     await hanging.wait()
     agent.cancel(keep_inbox=True)
-    agent.followup("three")
+    _prompt(agent, witness, "three")
     await agent.when_idle()
 
 
-async def finish(agent: Agent) -> None:
+async def finish(agent: Agent, witness: Witness) -> None:
     """What the person does after a crash: goes on until nothing waits. Calls that hang cancel the turn themselves."""
-    agent.followup("finish")
+    _prompt(agent, witness, "finish")
     await agent.when_idle()
     while agent.inbox.pending:
-        agent.followup("go on")
+        _prompt(agent, witness, "go on")
         await agent.when_idle()
+
+
+def _prompt(agent: Agent, witness: Witness, said: str) -> None:
+    witness(f"accepted {agent.followup(said).id}")
+
+
+async def tell(session: Session) -> Sequence[Event]:
+    """Live the story on a session, without a crash; returns all its events."""
+    hanging = anyio.Event()
+
+    async def started() -> None:
+        hanging.set()
+
+    def unseen(line: str) -> None:
+        pass
+
+    async with Agent(the_model(unseen), tools=the_tools(unseen, started), hooks=the_hooks(), session=session) as agent:
+        with anyio.fail_after(5):
+            await live(agent, unseen, hanging)
+    return session.events

@@ -7,10 +7,8 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-import anyio
 import pytest
 
-from lifecycle import Agent
 from lifecycle.errors import SessionNotFoundError
 from lifecycle.session.jsonl import JsonlStore
 from lifecycle.session.sqlite import SqliteStore
@@ -21,23 +19,6 @@ from lifecycle.vocabulary.events import Event
 from . import audit, story
 
 pytestmark = pytest.mark.anyio
-
-
-async def tell_story(store: Store) -> Sequence[Event]:
-    """A session `s` in the store, with all that can be open; its events."""
-    hanging = anyio.Event()
-
-    async def started() -> None:
-        hanging.set()
-
-    def unseen(line: str) -> None:
-        pass
-
-    session, tools = await store.create("s"), story.the_tools(unseen, started)
-    async with Agent(story.the_model(unseen), tools=tools, hooks=story.the_hooks(), session=session) as agent:
-        with anyio.fail_after(5):
-            await story.live(agent, hanging)
-    return session.events
 
 
 async def goes_on(store: Store, before: Sequence[Event]) -> int:
@@ -70,7 +51,7 @@ def lines_from_the_end(content: bytes, many: int) -> int:
 @pytest.mark.parametrize("lines", [2, pytest.param(45, marks=pytest.mark.slow)])
 async def test_a_jsonl_file_is_cut_at_every_byte_of_its_last_records(lines: int, zeros: bool, tmp_path: Path) -> None:
     async with JsonlStore(tmp_path / "whole") as store:
-        events = await tell_story(store)
+        events = await story.tell(await store.create("s"))
     content = (tmp_path / "whole" / "s.jsonl").read_bytes()
     start = lines_from_the_end(content, lines)
     ends = [at + 1 for at in range(len(content)) if content[at : at + 1] == b"\n"]
@@ -90,7 +71,7 @@ async def test_a_jsonl_file_is_cut_at_every_byte_of_its_last_records(lines: int,
 
 async def test_pages_of_a_jsonl_file_that_never_came_to_the_disk_are_not_taken_for_events(tmp_path: Path) -> None:
     async with JsonlStore(tmp_path / "whole") as store:
-        events = await tell_story(store)
+        events = await story.tell(await store.create("s"))
     content = bytearray((tmp_path / "whole" / "s.jsonl").read_bytes())
     at = lines_from_the_end(bytes(content), 1) + 10
     content[at : at + 20] = bytes(20)  # in the middle of the last record, whose end did reach it
@@ -106,7 +87,7 @@ async def test_the_write_ahead_log_of_sqlite_is_cut_at_every_frame(turns: int, w
     (tmp_path / "whole").mkdir()
     path, synced = tmp_path / "whole" / "sessions.db", dict[int, int]()
     async with SqliteStore(path) as store:
-        events = await tell_story(store)
+        events = await story.tell(await store.create("s"))
         async with await store.open("s") as session:
             for turn in range(turns):
                 write_turn(session, session.last_turn + 1, f"more {turn}")
