@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ LAST = 70
 """About how many points a run of the story has."""
 PROGRAMS = find_programs() if find_spec("psycopg") else None
 STORES = [(kind, backend) for kind in ("sqlite", "jsonl") for backend in ("asyncio", "trio")]
+POSTGRES = [("postgres", "asyncio"), ("postgres", "trio")]
 
 
 def perform(cases: Iterable[dict[str, Any]], postgres: str = "") -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -97,38 +99,36 @@ def test_some_processes_are_killed_anywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(PROGRAMS is None, reason="this machine has no PostgreSQL server, or no psycopg")
-@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_processes_are_killed_that_keep_their_sessions_in_postgresql(
-    backend: str, everywhere: bool, tmp_path: Path
-) -> None:
+def test_some_processes_are_killed_that_keep_their_sessions_in_postgresql(backend: str, tmp_path: Path) -> None:
     assert PROGRAMS is not None
     chosen = seed()
     sys.stdout.write(f"CRASH_SEED={chosen}\n")
     chance = random.Random(chosen)
+    points = [(kill, chance.randrange(1, 40)) for kill in chance.sample(range(1, LAST), 2)]
+
     with postgres(PROGRAMS) as server:
-        where: Sequence[int] = chance.sample(range(1, LAST), 2)
-        if everywhere:
-            where = range(1, length(tmp_path, "postgres", backend, server=server))
-        points = [(kill, chance.randrange(1, 40)) for kill in where]
         done = perform(cases(tmp_path, points, "postgres", backend), server)
 
-    ended = Counter(code for _, found in done for code in found["ended"])
-    assert ended[-9]
-    sys.stdout.write(f"postgres on {backend}, turn: {len(done)} runs, {ended[-9]} deaths, nothing lost\n")
+    assert Counter(code for _, found in done for code in found["ended"])[-9]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "backend"), STORES)
+@pytest.mark.parametrize(("kind", "backend"), [*STORES, *POSTGRES])
 @pytest.mark.parametrize("durability", ["strict", "turn", "none"])
 def test_all_processes_are_killed_everywhere(kind: str, backend: str, durability: str, tmp_path: Path) -> None:
     chosen = seed()
     sys.stdout.write(f"CRASH_SEED={chosen}\n")
     chance = random.Random(chosen)
-    where = range(1, length(tmp_path, kind, backend, durability))
-    points = [(kill, again) for kill in where for again in sorted({1, 4, chance.randrange(5, 50)})]
-
-    done = perform(cases(tmp_path, points, kind, backend, durability))
+    with ExitStack() as stack:
+        server = ""
+        if kind == "postgres":
+            if PROGRAMS is None:
+                pytest.skip("this machine has no PostgreSQL server, or no psycopg")
+            server = stack.enter_context(postgres(PROGRAMS))
+        where = range(1, length(tmp_path, kind, backend, durability, server))
+        points = [(kill, again) for kill in where for again in sorted({1, 4, chance.randrange(5, 50)})]
+        done = perform(cases(tmp_path, points, kind, backend, durability), server)
 
     killed = [case for case, found in done if found["ended"][0] == -9]
     assert len(killed) < len(done), "there are more points than were tried"
