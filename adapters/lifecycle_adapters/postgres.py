@@ -26,8 +26,9 @@ from lifecycle.errors import (
     StoreError,
 )
 from lifecycle.session.fork import Lineage, cut
+from lifecycle.session.ids import check_id, fresh_id
 from lifecycle.session.loading import without_collections
-from lifecycle.session.log import Session, check_id, epoch_ms, fresh_id
+from lifecycle.session.log import Session, epoch_ms
 from lifecycle.session.opened import Opened
 from lifecycle.session.store import SessionInfo, Summary
 from lifecycle.session.writing import BatchWriter, Durability, check_durability

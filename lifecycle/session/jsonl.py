@@ -29,9 +29,10 @@ from lifecycle.errors import (
 from lifecycle.vocabulary.events import Event
 
 from .fork import Lineage, cut
+from .ids import check_id, fresh_id
 from .jsonl_file import SUFFIX, Glance, Head, JsonlSink, explained, file_name, glance, read_session, sync_folder
 from .locks import LockFile
-from .log import Session, check_id, epoch_ms, fresh_id
+from .log import Session, epoch_ms
 from .opened import Opened
 from .store import SessionInfo, Summary, page
 from .writing import BatchWriter, Durability, check_durability

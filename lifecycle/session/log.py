@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
-import unicodedata
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from lifecycle.errors import (
-    DuplicateMessageError,
     NotJsonError,
     ReentrantAppendError,
     SessionClosedError,
     SessionError,
-    SessionFormatError,
 )
 from lifecycle.vocabulary.events import (
-    EndSeed,
     Event,
     EventData,
     InboxSpliced,
@@ -36,46 +32,26 @@ from lifecycle.vocabulary.events import (
     TurnEnd,
     TurnStart,
 )
-from lifecycle.vocabulary.messages import new_id
 from lifecycle.vocabulary.requests import Header
 
+from .adopting import adopt, encoded, seed
 from .fork import Lineage, cut
+from .ids import fresh_id
 from .inbox import Inbox
 from .reading import LONGEST_LINE
 from .repair import repair
 from .surface import AnyMessage, Surface
 from .view import View
 
+if TYPE_CHECKING:
+    from .writing import Writer
+
 _new: Any = cast("Any", tuple).__new__  # what a named tuple's own constructor comes to, at half the price
 _PLAIN = frozenset({StepStart.type, StepEnd.type, ToolCallEvent.type})
 """The most frequent records of which nothing is kept but themselves."""
 _logger = logging.getLogger("lifecycle")
-_LONGEST_ID = 200
 _Callbacks: TypeAlias = "tuple[tuple[Callable[[Event], object]], ...]"
 """Each in a tuple of its own, so that one function registered twice is removed once at a time."""
-
-
-class Writer(Protocol):
-    """What a store gives a session: it takes lines at once and keeps them soon."""
-
-    def write(self, event: Event, line: str) -> None:
-        """Take the line of a committed event. Never raises and never waits for long."""
-        ...
-
-    def barrier(self) -> Coroutine[Any, Any, None] | None:
-        """Have all lines kept as well as is promised before something happens that the log should know of.
-
-        Returns None if that is done, else what is to be awaited. Either raises StoreError; the lines are still queued.
-        """
-        ...
-
-    async def flush(self) -> None:
-        """Return once all lines are kept. Raises StoreError; the lines are then still queued."""
-        ...
-
-    async def close(self, *, discard: bool) -> None:
-        """Flush and let go of the session. With `discard`, let go even of lines that cannot be kept."""
-        ...
 
 
 class Session:
@@ -158,8 +134,7 @@ class Session:
             SessionFormatError: if they are no log; it says which event is wrong and why.
         """
         session = cls(id, lineage=lineage, writer=writer, read_only=read_only, clock=clock)
-        for event in events:
-            session._adopt(event)
+        adopt(session, events, session._commit)
         return session
 
     @classmethod
@@ -179,29 +154,8 @@ class Session:
             NotJsonError: if one of them cannot be written.
         """
         session = cls(id, lineage=lineage, writer=writer, clock=clock)
-        for event in events:
-            line = _encoded(event)
-            session._adopt(event)
-            if writer is not None:
-                writer.write(event, line)
-        if not session._events or not isinstance(session._events[-1].data, EndSeed):
-            session.append(EndSeed())
+        seed(session, events, session._commit, writer)
         return session
-
-    def _adopt(self, event: Event) -> None:
-        """Take in an event of a log that was written before. Nobody is asked and nobody is told."""
-        if event.seq != len(self._events):
-            raise SessionFormatError(
-                f"session {self.id!r} is not whole: event {event.seq} stands where {len(self._events)} is due"
-            )
-        try:
-            self.surface.check(event)
-            self._commit(event)
-            if isinstance(event.data, InboxSpliced) and (self.lineage is None or event.seq >= self.lineage.prefix):
-                self.inbox.check(event.data)
-                self.inbox.apply(event.data)
-        except (SessionError, DuplicateMessageError) as wrong:
-            raise SessionFormatError(f"session {self.id!r}, event {event.seq} ({event.type}): {wrong}") from wrong
 
     def __repr__(self) -> str:
         return f"<Session {self.id!r} with {len(self._events)} events>"
@@ -306,7 +260,7 @@ class Session:
         if splice is not None:
             self.inbox.check(splice)
         line = ""
-        if (self._writer is not None or not proven) and len(line := _encoded(event)) > LONGEST_LINE:
+        if (self._writer is not None or not proven) and len(line := encoded(event)) > LONGEST_LINE:
             raise NotJsonError(data.type, "", f"is longer than {LONGEST_LINE >> 20} MiB, which no store is to keep")
         self._appending = event
         try:
@@ -478,31 +432,6 @@ class Session:
             self._closed = True
 
 
-def check_id(id: str) -> str:
-    """`id`, if it can name a session: 1 to 200 characters, any but control characters and line ends.
-
-    Raises:
-        SessionError: if it cannot.
-    """
-    if not id or len(id) > _LONGEST_ID:
-        raise SessionError(f"a session id has 1 to {_LONGEST_ID} characters, not {len(id)}: {id[:40]!r}")
-    if not id.isprintable() and any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in id):
-        raise SessionError(f"a session id holds no control characters, line ends or lone surrogates: {id!r}")
-    return id
-
-
-def fresh_id(id: str | None) -> str:
-    """`id`, or one that nobody has used. Raises as `check_id`."""
-    return new_id() if id is None else check_id(id)
-
-
 def epoch_ms() -> int:
     """The time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
-
-
-def _encoded(event: Event) -> str:
-    try:
-        return event.encode()
-    except (ValueError, TypeError, RecursionError) as wrong:
-        raise NotJsonError(event.type, "", f"cannot be written without loss: {wrong}") from wrong

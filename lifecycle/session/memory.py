@@ -18,7 +18,8 @@ from lifecycle.vocabulary.events import Event
 from lifecycle.vocabulary.messages import new_id
 
 from .fork import Lineage, cut
-from .log import Session, check_id, epoch_ms
+from .ids import check_id
+from .log import Session, epoch_ms
 from .store import SessionInfo, Summary, page
 
 

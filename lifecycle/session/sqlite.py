@@ -23,9 +23,10 @@ from lifecycle.errors import (
 from lifecycle.vocabulary.events import Event, decode_event
 
 from .fork import Lineage, cut
+from .ids import check_id, fresh_id
 from .loading import without_collections
 from .locks import LockFile
-from .log import Session, check_id, epoch_ms, fresh_id
+from .log import Session, epoch_ms
 from .opened import Opened
 from .sqlite_file import LONG_WAIT, SEQ_BITS, connect_to_read, connect_to_write, explained, rolled_back
 from .sqlite_writer import SqliteSink, Syncs

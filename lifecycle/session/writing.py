@@ -48,6 +48,29 @@ class StoreBusyError(StoreError):
     """Another process was writing to the store for longer than we wait."""
 
 
+class Writer(Protocol):
+    """What a store gives a session: it takes lines at once and keeps them soon."""
+
+    def write(self, event: Event, line: str) -> None:
+        """Take the line of a committed event. Never raises and never waits for long."""
+        ...
+
+    def barrier(self) -> Coroutine[Any, Any, None] | None:
+        """Have all lines kept as well as is promised before something happens that the log should know of.
+
+        Returns None if that is done, else what is to be awaited. Either raises StoreError; the lines are still queued.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Return once all lines are kept. Raises StoreError; the lines are then still queued."""
+        ...
+
+    async def close(self, *, discard: bool) -> None:
+        """Flush and let go of the session. With `discard`, let go even of lines that cannot be kept."""
+        ...
+
+
 class Sink(Protocol):
     """Where the lines of one session are kept. Called from any thread, but by one at a time."""
 
