@@ -67,7 +67,7 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "pytest": frozenset({"testing", "lifecycle_adapters.pytest_plugin"}),
     "trio": frozenset({"lifecycle.proof.virtual_trio"}),  # all others go through anyio
     "statemachine": frozenset({"lifecycle.definition.machine"}),
-    "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_writer")),
+    "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_slot")),
     "mcp": frozenset({"lifecycle_adapters.mcp"}),
     "jsonschema": frozenset({"lifecycle_adapters.mcp"}),  # comes with mcp
     "xllamacpp": frozenset({"commands", "lifecycle_adapters"}),

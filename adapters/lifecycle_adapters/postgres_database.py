@@ -164,7 +164,7 @@ class Holder:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def create(self, id: str, parent: str | None, created_at: int) -> Lease:
+    def create(self, id: str) -> Lease:
         """Reserve an id and hold its lease.
 
         Raises:
@@ -176,20 +176,13 @@ class Holder:
         statement = self._database.statement
         with self._database.connection() as connection:
             connection.execute(
-                statement(
-                    "INSERT INTO {schema}.sessions (id, parent, created_at) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
-                ),
-                [id, parent, created_at],
+                statement("INSERT INTO {schema}.sessions (id, created_at) VALUES (%s, 0) ON CONFLICT DO NOTHING"), [id]
             )
             lease, events = self._take(connection, id)
             if events:
                 raise SessionExistsError(
                     f"{self._database.where} holds a session {id!r} already; open it, or choose another id"
                 )
-            connection.execute(
-                statement("UPDATE {schema}.sessions SET parent = %s, prefix = 0, created_at = %s WHERE key = %s"),
-                [parent, created_at, lease.key],
-            )
             return lease
 
     def acquire(self, id: str) -> Lease:

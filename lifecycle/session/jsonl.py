@@ -14,35 +14,19 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeAlias
 
-import anyio.to_thread
+from lifecycle.errors import SessionFormatError, SessionHasChildrenError, StoreError
 
-from lifecycle.errors import (
-    SessionExistsError,
-    SessionFormatError,
-    SessionHasChildrenError,
-    SessionNotFoundError,
-    StoreError,
-)
-from lifecycle.vocabulary.events import Event
-
-from .fork import Lineage, cut
-from .ids import check_id, fresh_id
-from .jsonl_file import SUFFIX, Glance, Head, JsonlSink, explained, file_name, glance, read_session, sync_folder
-from .locks import LockFile
-from .log import Session, epoch_ms
-from .opened import Opened
+from .base import Kept, StoreBase
+from .jsonl_file import SUFFIX, Glance, Head, JsonlFile, explained, file_name, glance, read_session, sync_folder
+from .locks import Locks
 from .store import SessionInfo, Summary, page
-from .writing import BatchWriter, Durability, check_durability
+from .writing import BatchWriter, Durability
 
 _logger = logging.getLogger("lifecycle")
-_Events: TypeAlias = "list[Event]"
-_Glances: TypeAlias = "list[tuple[Head, Glance]]"
 
 
-class JsonlStore:
+class JsonlStore(StoreBase):
     """Sessions in files of a folder, which is made with the first one. `async with` closes it at the end.
 
     Args:
@@ -59,194 +43,24 @@ class JsonlStore:
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.path = Path(folder)
-        self._clock = epoch_ms if clock is None else clock
-        self._locks: LockFile | None = None
-        self._open = Opened(str(self.path))
-        self._durability: Durability = check_durability(durability)
+        super().__init__(str(self.path), durability=durability, clock=clock)
+        self.locks = Locks(str(self.path / ".lock"), self.where)
 
-    def __repr__(self) -> str:
-        return f"<JsonlStore {self.path}>"
+    def _slot(self, id: str) -> _Slot:
+        return _Slot(self, id)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    # The protocol
-
-    async def create(self, id: str | None = None, *, parent: str | None = None) -> Session:
-        id = fresh_id(id)
-        self._reserve(id)
-        head = Head(id, self._clock(), None if parent is None else Lineage(parent))
-        return self._open.add(
-            Session(id, lineage=head.lineage, writer=self._writer(head, Summary(head.created_at)), clock=self._clock)
-        )
-
-    async def open(self, id: str, *, read_only: bool = False) -> Session:
-        check_id(id)
-        self._open.check()
-        path = self._find(id)
-        if read_only:
-            head, events, _ = await anyio.to_thread.run_sync(self._load, id, path)
-            return Session.restored(events, id, lineage=head.lineage, read_only=True, clock=self._clock)
-        locks = self._writable()
-        locks.acquire(id, str(self.path))
-        try:
-            head, events, end = await anyio.to_thread.run_sync(self._load, id, path)
-            summary = Summary(head.created_at)  # the file tells of itself; nobody asks the summary of a JSONL session
-            writer = self._writer(head, summary, len(events), end)
-            return self._open.add(Session.restored(events, id, lineage=head.lineage, writer=writer, clock=self._clock))
-        except BaseException:
-            locks.release(id)
-            raise
-
-    async def list(self, *, limit: int | None = None, offset: int = 0) -> Sequence[SessionInfo]:
-        self._open.check()
-        found = await anyio.to_thread.run_sync(self._glances)
-        if not found:
-            return ()
-        with explained(self.path):
-            locks = LockFile.use(self._lock_path, create=False)
-        try:
-            infos = [
-                SessionInfo(
-                    head.id,
-                    head.created_at,
-                    seen.updated_at,
-                    seen.events,
-                    seen.turns,
-                    seen.title,
-                    head.lineage,
-                    locks is not None and locks.locked(head.id),
-                )
-                for head, seen in found
-            ]
-        finally:
-            if locks is not None:
-                locks.leave()
-        return page(infos, limit, offset)
-
-    async def delete(self, id: str) -> None:
-        check_id(id)
-        self._open.check()
-        path = self._find(id)
-        locks = self._writable()
-        locks.acquire(id, str(self.path))
-        try:
-            await anyio.to_thread.run_sync(self._delete, id, path)
-        finally:
-            locks.release(id)
-
-    async def fork(
-        self, id: str, turn: int | None = None, step: int | None = None, new_id: str | None = None
-    ) -> Session:
-        check_id(id)
-        child = fresh_id(new_id)
-        self._open.check()
-        await self._open.flush(id)
-        path = self._find(id)
-        _, source, _ = await anyio.to_thread.run_sync(self._load, id, path)
-        locks = self._reserve(child)
-        try:
-            events, prefix = cut(source, turn, step, id, self._clock())
-            head = Head(child, self._clock(), Lineage(id, prefix))
-            writer = self._writer(head, Summary(head.created_at), held=True)
-            session = Session.seeded(events, child, lineage=head.lineage, writer=writer, clock=self._clock)
-            await session.flush()
-        except BaseException:
-            locks.release(child)
-            raise
-        return self._open.add(session)
-
-    async def close(self) -> None:
-        failure = await self._open.close()
-        if self._locks is not None:
-            self._locks.leave()
-            self._locks = None
-        if failure is not None:
-            raise failure
-
-    # Within
-
-    @property
-    def _lock_path(self) -> str:
-        return str(self.path / ".lock")
-
-    def _file(self, id: str) -> Path:
-        return self.path / file_name(id)
-
-    def _find(self, id: str) -> Path:
-        path = self._file(id)
-        with explained(self.path):
-            if not path.is_file():
-                if path.exists():
-                    raise StoreError(f"{path} is no file; move it away, or name another folder")
-                self._check_folder()
-                raise SessionNotFoundError(f"{self.path} holds no session {id!r}")
-        return path
-
-    def _check_folder(self) -> None:
+    def check_folder(self) -> None:
+        """Raises StoreError if something else stands in its place."""
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"{self.path} is a file; a JSONL store is a folder with a file for each session")
 
-    def _writable(self) -> LockFile:
-        """The locks, in the folder, which is made if there is none."""
-        self._open.check()
-        if self._locks is None:
-            self._check_folder()
-            with explained(self.path):
-                self.path.mkdir(exist_ok=True)
-                self._locks = LockFile.use(self._lock_path, create=True)
-        assert self._locks is not None
-        return self._locks
-
-    def _reserve(self, id: str) -> LockFile:
-        """Become the writer of a session that is to be made."""
-        locks = self._writable()
-        locks.acquire(id, str(self.path))
-        if self._file(id).exists():
-            locks.release(id)
-            raise SessionExistsError(f"{self.path} holds a session {id!r} already; open it, or choose another id")
-        return locks
-
-    def _writer(
-        self, head: Head, summary: Summary, stored: int = 0, end: int | None = None, *, held: bool = False
-    ) -> BatchWriter:
-        durability = self._durability
-        sink = JsonlSink(
-            self._file(head.id),
-            head,
-            end,
-            check_process=self._open.check_process,
-            let_go=self._let_go,
-            synced=durability != "none",
-        )
-        return BatchWriter(sink, head.id, summary, stored, hands=self._open.hands, durability=durability, held=held)
-
-    def _let_go(self, id: str) -> None:
-        self._open.discard(id)
-        if self._locks is not None:
-            self._locks.release(id)
-
-    def _load(self, id: str, path: Path) -> tuple[Head, _Events, int]:
-        """A session as its file holds it. Runs in a worker thread."""
-        head, events, end = read_session(path)
-        if head.id != id:
-            raise SessionFormatError(f"{path} holds session {head.id!r}, not {id!r}; give the file its own name back")
-        return head, events, end
-
-    def _glances(self) -> _Glances:
+    def glances(self) -> Sequence[tuple[Head, Glance]]:
         """What there is to tell of each file. One that is no session of ours is left out, with a warning."""
         with explained(self.path):
-            self._check_folder()
-            names = (
-                sorted(name for name in os.listdir(self.path) if name.endswith(SUFFIX)) if self.path.exists() else []
-            )
-        found: _Glances = []
-        for name in names:
+            self.check_folder()
+            names = os.listdir(self.path) if self.path.exists() else ()
+        found: list[tuple[Head, Glance]] = []
+        for name in sorted(name for name in names if name.endswith(SUFFIX)):
             try:
                 found.append(glance(self.path / name))
             except SessionFormatError as wrong:
@@ -256,14 +70,100 @@ class JsonlStore:
                     raise
         return found
 
-    def _delete(self, id: str, path: Path) -> None:
-        children = [head.id for head, _ in self._glances() if head.lineage is not None and head.lineage.parent == id]
-        if children:
-            raise SessionHasChildrenError(id, children)
-        with explained(path):
+    def _infos(self, limit: int | None, offset: int) -> Sequence[SessionInfo]:
+        found = self.glances()
+        with explained(self.path):
+            held = self.locks.held(head.id for head, _ in found)
+        infos = (
+            Summary(head.created_at, seen.updated_at, seen.turns, seen.title).info(
+                head.id, seen.events, head.lineage, locked=head.id in held
+            )
+            for head, seen in found
+        )
+        return page(infos, limit, offset)
+
+    async def _shut(self) -> None:
+        self.locks.leave()
+
+
+class _Slot:
+    """The file of one session."""
+
+    __slots__ = ("_end", "_file", "_path", "_store", "id")
+    quick = True
+
+    def __init__(self, store: JsonlStore, id: str) -> None:
+        self._store, self.id = store, id
+        self._path = store.path / file_name(id)
+        self._end: int | None = None
+        """How many bytes of the file count; None if there is none yet."""
+        self._file: JsonlFile | None = None
+
+    # -- by whom it is written ------------------------------------------------------------------------------------
+
+    def reserve(self) -> None:
+        with explained(self._store.path):
+            self._store.check_folder()
+            self._store.path.mkdir(exist_ok=True)
+            self._store.locks.acquire(self.id)
+        if self._path.exists():
+            self.let_go()
+            raise self._store.exists(self.id)
+
+    def acquire(self) -> None:
+        self._find()
+        with explained(self._store.path):
+            self._store.locks.acquire(self.id)
+
+    def let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._store.opened.pop(self.id, None)
+        self._store.locks.release(self.id)
+
+    # -- reading and removing, in a worker thread -----------------------------------------------------------------
+
+    def load(self) -> Kept:
+        self._find()
+        head, events, self._end = read_session(self._path)
+        if head.id != self.id:
+            raise SessionFormatError(
+                f"{self._path} holds session {head.id!r}, not {self.id!r}; give the file its own name back"
+            )
+        return Kept(head.lineage, Summary(head.created_at), events)  # the file tells the rest of its summary by itself
+
+    def _find(self) -> None:
+        with explained(self._store.path):
+            if not self._path.is_file():
+                if self._path.exists():
+                    raise StoreError(f"{self._path} is no file; move it away, or name another folder")
+                self._store.check_folder()
+                raise self._store.not_found(self.id)
+
+    def remove(self) -> None:
+        heads = [head for head, _ in self._store.glances()]
+        if children := [head.id for head in heads if head.lineage is not None and head.lineage.parent == self.id]:
+            raise SessionHasChildrenError(self.id, children)
+        with explained(self._path):
             try:
-                os.unlink(path)
+                os.unlink(self._path)
             except FileNotFoundError:
-                raise SessionNotFoundError(f"{self.path} holds no session {id!r}") from None
-            if self._durability != "none":
-                sync_folder(self.path)
+                raise self._store.not_found(self.id) from None
+            if self._store.durability != "none":
+                sync_folder(self._store.path)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def writer(self, kept: Kept, *, held: bool = False) -> BatchWriter:
+        head = Head(self.id, kept.summary.created_at, kept.lineage)
+        self._file = JsonlFile(self._path, head, self._end, synced=self._store.durability != "none")
+        return self._store.batches(self, self.id, kept, held=held)
+
+    def keep(self, lines: Sequence[str], first: int, summary: Summary, *, here: bool) -> None:
+        self._store.check_process()
+        assert self._file is not None
+        self._file.append(lines)
+
+    def sync(self) -> None:
+        assert self._file is not None
+        self._file.sync()

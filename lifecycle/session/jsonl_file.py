@@ -25,7 +25,7 @@ from lifecycle.vocabulary.events import Event, UserMessageEvent, decode_event
 from .fork import Lineage
 from .loading import without_collections
 from .reading import LONGEST_LINE, NEWEST_VERSION
-from .store import Summary, title_of
+from .store import title_of
 
 _logger = logging.getLogger("lifecycle")
 SUFFIX = ".jsonl"
@@ -169,33 +169,22 @@ def _title(line: bytes) -> str:
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
-class JsonlSink:
-    """The end of one session's file.
+class JsonlFile:
+    """The file of one session, to be written.
 
     Args:
         end: How many bytes of it count; None if there is no file yet.
+        synced: Whether a new one is to survive a loss of power.
     """
 
-    quick = True
-
-    def __init__(
-        self,
-        path: Path,
-        head: Head,
-        end: int | None,
-        *,
-        check_process: Callable[[], None],
-        let_go: Callable[[str], None],
-        synced: bool,
-    ) -> None:
-        self._path, self._head, self._end = path, head, end
-        self._check_process, self._let_go, self._synced = check_process, let_go, synced
+    def __init__(self, path: Path, head: Head, end: int | None, *, synced: bool) -> None:
+        self._path, self._head, self._end, self._synced = path, head, end, synced
         self._file = -1
         self._torn = True
         """Bytes that do not count may stand behind the end."""
 
-    def keep(self, lines: Sequence[str], first: int, summary: Summary, *, here: bool) -> None:
-        self._check_process()
+    def append(self, lines: Sequence[str]) -> None:
+        """Write lines to the end: all of them or none. Raises StoreError."""
         batch = "".join(f"{line}\n" for line in lines).encode()
         with explained(self._path):
             if self._end is None:
@@ -250,15 +239,16 @@ class JsonlSink:
         self._torn = False
 
     def sync(self) -> None:
+        """Have all that was written survive a loss of power. Raises StoreError."""
         if self._file >= 0:
             with explained(self._path):
                 _sync(self._file)
 
-    def let_go(self) -> None:
+    def close(self) -> None:
+        """Let go of it."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        self._let_go(self._head.id)
 
 
 _BINARY: int = getattr(os, "O_BINARY", 0)

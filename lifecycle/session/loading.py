@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+
+from lifecycle.errors import SessionFormatError
+from lifecycle.vocabulary.events import Event, decode_event
 
 _mutex = threading.Lock()
 _loads = 0
@@ -32,3 +35,20 @@ def without_collections() -> Generator[None]:
             _loads -= 1
             if not _loads and _collecting:
                 gc.enable()
+
+
+def decoded(lines: Sequence[str], kept: int, id: str, where: str) -> Sequence[Event]:
+    """The events that the lines of a session are, of which so many were kept.
+
+    Raises:
+        SessionFormatError: if they are not, or not all; it names the session and its store.
+    """
+    if len(lines) != kept:
+        raise SessionFormatError(
+            f"session {id!r} in {where} is not whole: {kept} events were kept, and {len(lines)} are there"
+        )
+    try:
+        with without_collections():
+            return [decode_event(line) for line in lines]
+    except SessionFormatError as wrong:
+        raise type(wrong)(f"session {id!r} in {where}: {wrong}") from wrong

@@ -13,12 +13,56 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import ClassVar, TypeAlias
 
 from lifecycle.errors import SessionLockedError
 
 _Identity: TypeAlias = tuple[int, int]
+
+
+class Locks:
+    """The locks of the sessions of one store. Their file is made with the first one.
+
+    Args:
+        path: The lock file.
+        where: Names the store in errors.
+
+    What the system refuses is raised as OSError.
+    """
+
+    def __init__(self, path: str, where: str) -> None:
+        self._path, self._where = path, where
+        self._file: LockFile | None = None
+
+    def acquire(self, id: str) -> None:
+        """Become the writer of session `id`. Raises SessionLockedError, which says who is."""
+        if self._file is None:
+            self._file = LockFile.use(self._path, create=True)
+        assert self._file is not None
+        self._file.acquire(id, self._where)
+
+    def release(self, id: str) -> None:
+        """Let others become the writer. Does nothing if this store is not."""
+        if self._file is not None:
+            self._file.release(id)
+
+    def held(self, ids: Iterable[str]) -> set[str]:
+        """Those of the sessions that anybody, here or elsewhere, writes."""
+        file = LockFile.use(self._path, create=False)
+        if file is None:
+            return set()
+        try:
+            return {id for id in ids if file.locked(id)}
+        finally:
+            file.leave()
+
+    def leave(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.leave()
+            self._file = None
 
 
 class LockFile:

@@ -118,6 +118,10 @@ class Summary:
         self.turns = turns
         self.title = title
 
+    def info(self, id: str, events: int, lineage: Lineage | None, *, locked: bool) -> SessionInfo:
+        """All that `list` tells."""
+        return SessionInfo(id, self.created_at, self.updated_at, events, self.turns, self.title, lineage, locked)
+
     def add(self, event: Event) -> None:
         """Take one more event into account."""
         self.updated_at = event.time

@@ -255,6 +255,10 @@ async def _forks(bench: Bench, store: Store) -> None:
     bench.need(child.lineage == Lineage("parent", 8), "forgets where a fork comes from")
     bench.need((await store.open("child", read_only=True)).events == child.events, "has not kept a fork it has made")
     await child.close()
+    for turn in (2, 3):
+        async with await store.open("child") as child:
+            bench.need(child.lineage == Lineage("parent", 8), "forgets where a fork comes from when it goes on")
+            write_turn(child, turn, "on")
     await bench.refused("forks what is not there", SessionNotFoundError, store.fork, "none", 7, None, "parent")
     await bench.refused("forks into what is there", SessionExistsError, store.fork, "parent", 7, None, "child")
     await bench.refused("forks where no turn has ended", ForkError, store.fork, "parent", 7, None, "other")

@@ -46,9 +46,9 @@ def schema() -> str:
 async def usurp(store: Store, id: str) -> Session:
     """Open the session although another store holds its lease, by the database's leave: as if it had run out."""
     assert isinstance(store, PostgresStore)
-    with store._database.connection() as connection:  # pyright: ignore[reportPrivateUsage]
+    with store.database.connection() as connection:
         statement = "UPDATE {schema}.sessions SET lease_until = clock_timestamp() - interval '1 second'"
-        connection.execute(store._database.statement(statement))  # pyright: ignore[reportPrivateUsage]
+        connection.execute(store.database.statement(statement))
     return await store.open(id)
 
 
@@ -101,7 +101,7 @@ async def test_a_lease_ends_with_the_connection_that_renews_it(server: str, sche
     with pytest.raises(SessionLockedError, match="already open for writing"):
         await second.open("s")
 
-    first._holder.close()  # pyright: ignore[reportPrivateUsage]  # as when its process dies
+    first.holder.close()  # as when its process dies
 
     taken: Session | None = None
     with anyio.fail_after(10):
@@ -138,13 +138,13 @@ async def test_what_cannot_be_reached_or_used_is_one_clear_sentence(server: str,
             with pytest.raises(StoreError, match=r"PostgreSQL /nowhere/postgres, schema .* cannot be reached or fails"):
                 await attempt
     async with PostgresStore(server, schema=schema) as store:
-        assert await store.list() == []
+        assert not await store.list()
         with pytest.raises(SessionNotFoundError):
             await store.open("s")
         async with await store.create("s") as session:
             write_turn(session, 1, "one")
-        with store._database.connection() as connection:  # pyright: ignore[reportPrivateUsage]
-            connection.execute(store._database.statement("UPDATE {schema}.format SET version = 7"))  # pyright: ignore[reportPrivateUsage]
+        with store.database.connection() as connection:
+            connection.execute(store.database.statement("UPDATE {schema}.format SET version = 7"))
         with pytest.raises(StoreError, match="has format 7, and this version of the program knows format 1"):
             await store.list()
     with pytest.raises(StoreError, match="a lease lasts some seconds"):

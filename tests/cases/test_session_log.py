@@ -13,7 +13,7 @@ import pytest
 from lifecycle import Agent, Hooks, Session, tool
 from lifecycle.errors import AgentBusyError, SessionFormatError, SessionLockedError, StoreError
 from lifecycle.session.jsonl import JsonlStore
-from lifecycle.session.jsonl_file import JsonlSink
+from lifecycle.session.jsonl_file import JsonlFile
 from lifecycle.session.memory import MemoryStore
 from lifecycle.session.repair import NOT_STARTED, OUTCOME_UNKNOWN
 from lifecycle.session.sqlite import SqliteStore
@@ -211,20 +211,20 @@ async def test_c158_the_second_opener_gets_a_clear_error_and_repairs_nothing_of_
 async def test_c160_a_batch_whose_write_failed_after_the_bytes_were_there_is_not_there_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep, failing = JsonlSink.keep, [True]
+    append, failing = JsonlFile.append, [True]
 
-    def flaky(sink: JsonlSink, *arguments: Any, **options: Any) -> None:
-        end = sink._end  # pyright: ignore[reportPrivateUsage]
-        keep(sink, *arguments, **options)
+    def flaky(file: JsonlFile, *arguments: Any, **options: Any) -> None:
+        end = file._end  # pyright: ignore[reportPrivateUsage]
+        append(file, *arguments, **options)
         if end is not None and failing:
             failing.clear()
-            sink._end, sink._torn = end, True  # pyright: ignore[reportPrivateUsage]  # as if nobody had heard of it
+            file._end, file._torn = end, True  # pyright: ignore[reportPrivateUsage]  # as if nobody had heard of it
             raise StoreError("the answer was lost")
 
     async with JsonlStore(tmp_path / "s") as store:
         session = await store.create("s")
         write_turn(session, 1, "one")
-        monkeypatch.setattr(JsonlSink, "keep", flaky)
+        monkeypatch.setattr(JsonlFile, "append", flaky)
         write_turn(session, 2, "two")
         await session.flush()
         await session.flush()

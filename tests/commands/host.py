@@ -22,7 +22,7 @@ import anyio
 import lifecycle.commands.calls as calls
 import lifecycle.commands.run as run
 import lifecycle.session.sqlite as sqlite
-import lifecycle.session.sqlite_writer as sqlite_writer
+import lifecycle.session.sqlite_slot as sqlite_slot
 from lifecycle.commands import main
 from lifecycle.services.tools import Tool, tool
 
@@ -101,7 +101,7 @@ def _small_files() -> None:
 
 
 def _impatient() -> None:
-    for module in (sqlite, sqlite_writer):
+    for module in (sqlite, sqlite_slot):
         patch.object(module, "LONG_WAIT", 0.1).start()
 
 

@@ -69,8 +69,7 @@ class Ruthless(MemoryStore):
     """Deletes the parents of forks."""
 
     async def delete(self, id: str) -> None:
-        for kept in self.kept.values():
-            kept.lineage = None
+        self.kept = {id: kept._replace(lineage=None) for id, kept in self.kept.items()}
         await super().delete(id)
 
 
