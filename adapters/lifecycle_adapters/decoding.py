@@ -29,6 +29,7 @@ from lifecycle.vocabulary.messages import ToolCallBlock
 from lifecycle.vocabulary.values import EMPTY, FrozenDict, JsonValue, freeze, mend
 
 from . import http_failures
+from .failure_classes import read
 from .http_failures import Site
 from .sse import ServerEvent
 
@@ -126,8 +127,11 @@ class Decoder:
         if data == "[DONE]":
             self._marked()
             return
-        said = json_object(data)
-        if said is None and event.name != "error":
+        said = said_in(data)
+        if said is None and _each_counts(data):
+            for line in data.split("\n"):  # the server forgets the blank line between its events
+                yield from self.feed(ServerEvent(event.name, line))
+        elif said is None and event.name != "error":
             excerpt = self._site.quote(data)[:120]
             self._failure = http_failures.protocol(
                 f"{self._site.name} sent an event that is no JSON object: {excerpt}", retryable=True
@@ -141,13 +145,14 @@ class Decoder:
 
     def unterminated(self, event: ServerEvent) -> Iterator[Chunk]:
         """The event that the body broke off in: it counts if what it says is whole."""
-        if event.data.strip() == "[DONE]" or json_object(event.data) is not None:
+        data = event.data.strip()
+        if data == "[DONE]" or said_in(data) is not None or _each_counts(data):
             yield from self.feed(event)
 
     def document(self, body: bytes) -> Iterator[Chunk]:
         """A whole answer, of a server that did not stream."""
         text = body.decode("utf-8", "replace")
-        said = json_object(text)
+        said = said_in(text)
         if not text.strip():
             self._failure = self._cut()
         elif said is None:
@@ -232,11 +237,30 @@ def too_many_blocks(site: Site) -> ModelError:
     )
 
 
+def said_in(text: str) -> dict[str, Any] | None:
+    """The JSON object that an event or a document is. Google sends an error as the only item of a list."""
+    said = json_object(text)
+    if said is None and text.lstrip().startswith("["):
+        listed = json_object(f'{{"listed":{text}}}')
+        said = next(iter(dicts_in(listed or {}, "listed")), {})
+        return said if _is_error("", said) else None
+    return said
+
+
+def _each_counts(data: str) -> bool:
+    """Whether each of several lines is an event of its own."""
+    lines = [line.strip() for line in data.split("\n")]
+    return len(lines) > 1 and all(line in ("", "[DONE]") or json_object(line) is not None for line in lines)
+
+
 def _is_error(name: str, said: dict[str, Any]) -> bool:
     """Whether the event reports a failure. What the data says of itself outweighs the name of the event."""
-    if text_in(said, "type").startswith(_PARTS_OF_ANSWERS):
+    kind = text_in(said, "type")
+    if kind.startswith(_PARTS_OF_ANSWERS) and kind != "response.error":
         return False
-    return bool(said.get("error")) or "error" in (name, said.get("type"), said.get("object"))
+    if said.get("error") or said.get("errors") or "error" in (name, kind, said.get("object")):
+        return True
+    return not kind and "choices" not in said and read(said).status is not None
 
 
 def finished_call(at: int, id: str, name: str, arguments: str) -> BlockEnd:

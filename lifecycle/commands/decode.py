@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 
 import anyio
 
+from lifecycle.services.results import parse_arguments, thaw
 from lifecycle.vocabulary.assembly import Assembler
 from lifecycle.vocabulary.chunks import BlockEnd, Chunk, Finish, FinishKind, ToolCallDelta
 from lifecycle.vocabulary.failures import Failure, FailureCode
@@ -142,17 +142,14 @@ def _outcome(finish: Finish) -> str:
 
 
 def _call(call: ToolCallBlock, wrote: str, runs: bool) -> dict[str, Any]:
-    try:
-        said: Any = json.loads(call.arguments) if call.arguments.strip() else {}
-    except (ValueError, RecursionError):
-        said = None
-    whole = isinstance(said, dict)
+    said = parse_arguments(call.arguments)
+    whole = not isinstance(said, str)
     return {
         "id": call.id,
         "name": call.name,
-        "arguments": said if whole else None,
+        "arguments": thaw(said) if whole else None,
         "arguments_raw": wrote or call.arguments,
-        "runnable": runs and whole,
+        "runnable": runs and whole and bool(call.name),
     }
 
 
