@@ -7,7 +7,6 @@ has nothing to show stands as reasoning without text, so that its state has a pl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +27,7 @@ from .decoding import (
     json_object,
     kept_json,
     list_of,
+    spelt_in,
     text_in,
 )
 from .http_failures import Site
@@ -58,6 +58,7 @@ class _Part:
     draft: Draft
     at: int | None = None
     json: list[str] = field(default_factory=lambda: [])
+    signature: str = ""
     citations: list[Any] = field(default_factory=lambda: [])
     closed: bool = False
     strange: bool = False
@@ -73,14 +74,11 @@ class _Part:
         joined = "".join(self.json)
         if joined.strip():
             return joined
-        whole = self.raw.get("input")
-        if isinstance(whole, str):
-            return whole
-        return json.dumps(whole, ensure_ascii=False) if whole else ""
+        return spelt_in(self.raw, "input") if self.raw.get("input") else ""
 
 
 class MessagesDecoder(Decoder):
-    """Ends with `message_stop`, and with nothing else."""
+    """Ends with `message_stop`, and with nothing else but `[DONE]` after a reason to stop."""
 
     def __init__(self, site: Site, *, empty_is_failure: bool = True) -> None:
         super().__init__(site, empty_is_failure=empty_is_failure)
@@ -115,6 +113,9 @@ class MessagesDecoder(Decoder):
                 self.done = True
             case _:
                 pass
+
+    def _marked(self) -> None:
+        self.done = self._reason is not None  # the mark of another wire, by gateways that leave out ours
 
     def _whole(self, said: dict[str, Any]) -> Iterator[Chunk]:
         if text_in(said, "type") != "message" and not isinstance(said.get("content"), list):
@@ -169,11 +170,13 @@ class MessagesDecoder(Decoder):
             case "thinking_delta", _:
                 yield from self._blocks.say(part.draft, text_in(delta, "thinking"))
             case "signature_delta", _:
-                part.raw["signature"] = text_in(delta, "signature")
+                piece = text_in(delta, "signature")  # normally the whole; some gateways send it in pieces, or again
+                part.signature += "" if piece == part.signature else piece
+                part.raw["signature"] = part.signature
             case "citations_delta", _:
                 part.citations.append(delta.get("citation"))
             case "input_json_delta", _:
-                piece = text_in(delta, "partial_json")
+                piece = spelt_in(delta, "partial_json")
                 part.json.append(piece)
                 if piece and part.at is not None:
                     yield ToolCallDelta(part.at, arguments=mend(piece))

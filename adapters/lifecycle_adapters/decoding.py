@@ -241,9 +241,8 @@ def said_in(text: str) -> dict[str, Any] | None:
     """The JSON object that an event or a document is. Google sends an error as the only item of a list."""
     said = json_object(text)
     if said is None and text.lstrip().startswith("["):
-        listed = json_object(f'{{"listed":{text}}}')
-        said = next(iter(dicts_in(listed or {}, "listed")), {})
-        return said if _is_error("", said) else None
+        errors = dicts_in(json_object(f'{{"listed":{text}}}') or {}, "listed")
+        return errors[0] if errors and _is_error("", errors[0]) else None
     return said
 
 
@@ -316,10 +315,23 @@ def index_in(holder: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def count_in(holder: Mapping[str, Any], key: str) -> int | None:
-    """The number of tokens under `key`. More than a log can carry, or less than nothing, is no count."""
-    value = index_in(holder, key)
-    return value if value is not None and 0 <= value < 2**53 else None
+def count_in(holder: Mapping[str, Any], *keys: str) -> int | None:
+    """The number of tokens under the first of the keys that holds one: no fraction, not negative, and not endless."""
+    for key in keys:
+        value: object = holder.get(key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:  # what a log can carry
+            return value
+    return None
+
+
+def spelt_in(holder: Mapping[str, Any], key: str) -> str:
+    """The text under `key`; JSON that some servers put there as it is, is text again."""
+    value: object = holder.get(key)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def kept_json(value: object) -> JsonValue:
