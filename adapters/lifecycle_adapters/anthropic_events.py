@@ -58,7 +58,7 @@ class _Part:
     draft: Draft
     at: int | None = None
     json: list[str] = field(default_factory=lambda: [])
-    signature: str = ""
+    signature: list[str] = field(default_factory=lambda: [])
     citations: list[Any] = field(default_factory=lambda: [])
     closed: bool = False
     strange: bool = False
@@ -170,9 +170,7 @@ class MessagesDecoder(Decoder):
             case "thinking_delta", _:
                 yield from self._blocks.say(part.draft, text_in(delta, "thinking"))
             case "signature_delta", _:
-                piece = text_in(delta, "signature")  # normally the whole; some gateways send it in pieces, or again
-                part.signature += "" if piece == part.signature else piece
-                part.raw["signature"] = part.signature
+                part.signature.append(text_in(delta, "signature"))
             case "citations_delta", _:
                 part.citations.append(delta.get("citation"))
             case "input_json_delta", _:
@@ -214,6 +212,9 @@ class MessagesDecoder(Decoder):
                 cited = [*list_of(raw.get("citations")), *part.citations]
                 kept = {**raw, "text": None, "citations": cited} if cited else None
             case "thinking":
+                # Normally one piece, the whole; some gateways send several, or the whole twice.
+                signature = "".join(part.signature[:1] if len(set(part.signature)) == 1 else part.signature)
+                raw |= {"signature": signature} if signature else {}
                 kept = {**raw, "thinking": None} if text_in(raw, "signature") else None
             case "":
                 return
