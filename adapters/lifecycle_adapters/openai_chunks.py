@@ -171,7 +171,7 @@ class ChatDecoder(Decoder):
         """For each block, what must come back with it. Nothing where there is none."""
         entries: dict[int, JsonValue] = {call.at: kept_json({EXTRA: call.extra}) for call in called if call.extra}
         for at, field in self._reasoning.items():
-            kept = {FIELD: field} if field else {}
+            kept: dict[str, object] = {FIELD: field} if field else {}
             kept |= {DETAILS: self._details.whole} if self._details and at == min(self._reasoning) else {}
             entries[at] = kept_json(kept) if kept else None
         if not any(entries.values()):

@@ -39,34 +39,34 @@ def test_without_a_date_of_the_server_our_own_clock_measures() -> None:
     assert 90 < wait <= 101
 
 
-@pytest.mark.parametrize(
-    ("body", "seconds"),
-    [
-        ({"error": {"details": [{"@type": "google.rpc.RetryInfo", "retryDelay": "19s"}]}}, 19.0),
-        ([{"error": {"details": [{"@type": "google.rpc.RetryInfo", "retryDelay": "31.382906742s"}]}}], 31.382906742),
-        ({"error": {"retry_delay": {"seconds": 12}}}, 12.0),
-        ({"error": {"message": "slow"}, "retry_after": 4}, 4.0),
-        ({"error": {"retry_after": 4.5}}, 4.5),
-        ({"error": {"retryAfter": "8"}}, 8.0),
-        ({"error": {"retry_after_ms": 2500}}, 2.5),
-        ({"error": {"metadata": {"headers": {"Retry-After": "9"}}}}, 9.0),
-        ({"error": {"retry_after": 86400}}, 86400.0),
-        ({"error": {"message": "Please try again in 1.5s."}}, 1.5),
-        ({"error": {"message": "Please try again in 20ms."}}, 0.02),
-        ({"error": {"message": "Please try again in 6m0s."}}, 360.0),
-        ({"error": {"message": "Please try again in 14m24s. Need more tokens? Upgrade today"}}, 864.0),
-        ({"error": {"message": "Please retry after 26 seconds."}}, 26.0),
-        ({"error": {"message": "please try again after 1 hour and 2 minutes"}}, 3720.0),
-        ("Too many requests, retry in 3 s", 3.0),
-        ({"error": {"message": "Please retry in 31.3s.", "details": [{"retryDelay": "31s"}]}}, 31.0),
-        *(({"error": {"retry_after": odd}}, None) for odd in (-4, True, None, "soon", "1e3", "", [], {})),
-        ({"error": {"message": "Please try again later."}}, None),
-        ({"error": {"message": "wait"}}, None),
-        ("", None),
-        (None, None),
-        ([[[]]], None),
-    ],
-)
+ODD: list[object] = [-4, True, None, "soon", "1e3", "", [], {}]
+BODIES: list[tuple[object, float | None]] = [
+    ({"error": {"details": [{"@type": "google.rpc.RetryInfo", "retryDelay": "19s"}]}}, 19.0),
+    ([{"error": {"details": [{"@type": "google.rpc.RetryInfo", "retryDelay": "31.382906742s"}]}}], 31.382906742),
+    ({"error": {"retry_delay": {"seconds": 12}}}, 12.0),
+    ({"error": {"message": "slow"}, "retry_after": 4}, 4.0),
+    ({"error": {"retry_after": 4.5}}, 4.5),
+    ({"error": {"retryAfter": "8"}}, 8.0),
+    ({"error": {"retry_after_ms": 2500}}, 2.5),
+    ({"error": {"metadata": {"headers": {"Retry-After": "9"}}}}, 9.0),
+    ({"error": {"retry_after": 86400}}, 86400.0),
+    ({"error": {"message": "Please try again in 1.5s."}}, 1.5),
+    ({"error": {"message": "Please try again in 20ms."}}, 0.02),
+    ({"error": {"message": "Please try again in 6m0s."}}, 360.0),
+    ({"error": {"message": "Please try again in 14m24s. Need more tokens? Upgrade today"}}, 864.0),
+    ({"error": {"message": "Please retry after 26 seconds."}}, 26.0),
+    ({"error": {"message": "please try again after 1 hour and 2 minutes"}}, 3720.0),
+    ("Too many requests, retry in 3 s", 3.0),
+    ({"error": {"message": "Please retry in 31.3s.", "details": [{"retryDelay": "31s"}]}}, 31.0),
+    *(({"error": {"retry_after": odd}}, None) for odd in ODD),
+    ({"error": {"message": "Please try again later."}}, None),
+    ({"error": {"message": "wait"}}, None),
+    ("", None),
+    (None, None),
+]
+
+
+@pytest.mark.parametrize(("body", "seconds"), BODIES)
 def test_a_delay_in_the_body_of_an_error_is_read_from_its_fields_or_its_words(
     body: object, seconds: float | None
 ) -> None:
