@@ -47,7 +47,13 @@ _FINISHES = {
 _PLAIN = (None, "end_turn", "tool_use")
 """Reasons that our names for them say in full."""
 
-_USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_USAGE_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "thinking_tokens",
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -241,18 +247,17 @@ class MessagesDecoder(Decoder):
 
     def _count(self, usage: dict[str, Any]) -> None:
         """Counts are totals so far: one that is named replaces, one that is not stays."""
-        for name in _USAGE_FIELDS:
-            count = count_in(usage, name)
-            if count is not None:
-                self._counts[name] = count
-        reasoning = count_in(dict_in(usage, "output_tokens_details"), "thinking_tokens")
+        named = {**usage, "thinking_tokens": dict_in(usage, "output_tokens_details").get("thinking_tokens")}
+        self._counts |= {name: count for name in _USAGE_FIELDS if (count := count_in(named, name)) is not None}
         if self._counts:
+            said, output, read, written, thought = map(self._counts.get, _USAGE_FIELDS)
+            self._input_said = said or 0
             self._usage = Usage(
-                input_tokens=self._counts.get("input_tokens", 0),
-                output_tokens=self._counts.get("output_tokens", 0),
-                cache_read_tokens=self._counts.get("cache_read_input_tokens"),
-                cache_write_tokens=self._counts.get("cache_creation_input_tokens"),
-                reasoning_tokens=reasoning,
+                input_tokens=self._input_said + (read or 0) + (written or 0),  # here, the parts stand beside the count
+                output_tokens=output or 0,
+                cache_read_tokens=read,
+                cache_write_tokens=written,
+                reasoning_tokens=thought,
             )
 
     def _release(self) -> Iterator[Chunk]:

@@ -103,6 +103,7 @@ class Decoder:
         self._blocks = Blocks(site)
         self._failure: Failure | None = None
         self._usage: Usage | None = None
+        self._input_said: int | None = None
         self._reported: Usage | None = None
         self.done = False
         """Whether the server has said that the answer is over."""
@@ -222,8 +223,10 @@ class Decoder:
 
     def _report(self) -> Iterator[Chunk]:
         if self._usage is not None and self._usage != self._reported:
-            self._reported = self._usage
-            yield UsageReport(self._usage)
+            self._reported, said = self._usage, self._input_said
+            yield UsageReport(
+                self._usage, FrozenDict(input=said) if said not in (None, self._usage.input_tokens) else None
+            )
 
     def _cut(self) -> Failure:
         return http_failures.transport(
