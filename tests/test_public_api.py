@@ -68,8 +68,8 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "trio": frozenset({"lifecycle.proof.virtual_trio"}),  # all others go through anyio
     "statemachine": frozenset({"lifecycle.definition.machine"}),
     "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_slot")),
-    "mcp": frozenset({"lifecycle_adapters.mcp"}),
-    "jsonschema": frozenset({"lifecycle_adapters.mcp"}),  # comes with mcp
+    "mcp": frozenset(f"lifecycle_adapters.mcp_{part}" for part in ("server", "tools", "results")),
+    "jsonschema": frozenset({"lifecycle_adapters.mcp_tools"}),  # comes with mcp
     "xllamacpp": frozenset({"commands", "lifecycle_adapters"}),
     "merman": frozenset({"lifecycle.commands.rendering"}),
     "mmdr": frozenset({"lifecycle.commands.rendering"}),

@@ -7,7 +7,6 @@ has nothing to show stands as reasoning without text, so that its state has a pl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +27,7 @@ from .decoding import (
     json_object,
     kept_json,
     list_of,
+    spelt_in,
     text_in,
 )
 from .http_failures import Site
@@ -47,7 +47,13 @@ _FINISHES = {
 _PLAIN = (None, "end_turn", "tool_use")
 """Reasons that our names for them say in full."""
 
-_USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_USAGE_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "thinking_tokens",
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +64,7 @@ class _Part:
     draft: Draft
     at: int | None = None
     json: list[str] = field(default_factory=lambda: [])
+    signature: list[str] = field(default_factory=lambda: [])
     citations: list[Any] = field(default_factory=lambda: [])
     closed: bool = False
     strange: bool = False
@@ -73,14 +80,11 @@ class _Part:
         joined = "".join(self.json)
         if joined.strip():
             return joined
-        whole = self.raw.get("input")
-        if isinstance(whole, str):
-            return whole
-        return json.dumps(whole, ensure_ascii=False) if whole else ""
+        return spelt_in(self.raw, "input") if self.raw.get("input") else ""
 
 
 class MessagesDecoder(Decoder):
-    """Ends with `message_stop`, and with nothing else."""
+    """Ends with `message_stop`, and with nothing else but `[DONE]` after a reason to stop."""
 
     def __init__(self, site: Site, *, empty_is_failure: bool = True) -> None:
         super().__init__(site, empty_is_failure=empty_is_failure)
@@ -115,6 +119,9 @@ class MessagesDecoder(Decoder):
                 self.done = True
             case _:
                 pass
+
+    def _marked(self) -> None:
+        self.done = self._reason is not None  # the mark of another wire, by gateways that leave out ours
 
     def _whole(self, said: dict[str, Any]) -> Iterator[Chunk]:
         if text_in(said, "type") != "message" and not isinstance(said.get("content"), list):
@@ -169,11 +176,11 @@ class MessagesDecoder(Decoder):
             case "thinking_delta", _:
                 yield from self._blocks.say(part.draft, text_in(delta, "thinking"))
             case "signature_delta", _:
-                part.raw["signature"] = text_in(delta, "signature")
+                part.signature.append(text_in(delta, "signature"))
             case "citations_delta", _:
                 part.citations.append(delta.get("citation"))
             case "input_json_delta", _:
-                piece = text_in(delta, "partial_json")
+                piece = spelt_in(delta, "partial_json")
                 part.json.append(piece)
                 if piece and part.at is not None:
                     yield ToolCallDelta(part.at, arguments=mend(piece))
@@ -211,6 +218,9 @@ class MessagesDecoder(Decoder):
                 cited = [*list_of(raw.get("citations")), *part.citations]
                 kept = {**raw, "text": None, "citations": cited} if cited else None
             case "thinking":
+                # Normally one piece, the whole; some gateways send several, or the whole twice.
+                signature = "".join(part.signature[:1] if len(set(part.signature)) == 1 else part.signature)
+                raw |= {"signature": signature} if signature else {}
                 kept = {**raw, "thinking": None} if text_in(raw, "signature") else None
             case "":
                 return
@@ -237,18 +247,17 @@ class MessagesDecoder(Decoder):
 
     def _count(self, usage: dict[str, Any]) -> None:
         """Counts are totals so far: one that is named replaces, one that is not stays."""
-        for name in _USAGE_FIELDS:
-            count = count_in(usage, name)
-            if count is not None:
-                self._counts[name] = count
-        reasoning = count_in(dict_in(usage, "output_tokens_details"), "thinking_tokens")
+        named = {**usage, "thinking_tokens": dict_in(usage, "output_tokens_details").get("thinking_tokens")}
+        self._counts |= {name: count for name in _USAGE_FIELDS if (count := count_in(named, name)) is not None}
         if self._counts:
+            said, output, read, written, thought = map(self._counts.get, _USAGE_FIELDS)
+            self._input_said = said or 0
             self._usage = Usage(
-                input_tokens=self._counts.get("input_tokens", 0),
-                output_tokens=self._counts.get("output_tokens", 0),
-                cache_read_tokens=self._counts.get("cache_read_input_tokens"),
-                cache_write_tokens=self._counts.get("cache_creation_input_tokens"),
-                reasoning_tokens=reasoning,
+                input_tokens=self._input_said + (read or 0) + (written or 0),  # here, the parts stand beside the count
+                output_tokens=output or 0,
+                cache_read_tokens=read,
+                cache_write_tokens=written,
+                reasoning_tokens=thought,
             )
 
     def _release(self) -> Iterator[Chunk]:

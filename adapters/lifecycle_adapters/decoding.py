@@ -29,6 +29,7 @@ from lifecycle.vocabulary.messages import ToolCallBlock
 from lifecycle.vocabulary.values import EMPTY, FrozenDict, JsonValue, freeze, mend
 
 from . import http_failures
+from .failure_classes import read
 from .http_failures import Site
 from .sse import ServerEvent
 
@@ -102,6 +103,7 @@ class Decoder:
         self._blocks = Blocks(site)
         self._failure: Failure | None = None
         self._usage: Usage | None = None
+        self._input_said: int | None = None
         self._reported: Usage | None = None
         self.done = False
         """Whether the server has said that the answer is over."""
@@ -126,8 +128,11 @@ class Decoder:
         if data == "[DONE]":
             self._marked()
             return
-        said = json_object(data)
-        if said is None and event.name != "error":
+        said = said_in(data)
+        if said is None and _each_counts(data):
+            for line in data.split("\n"):  # the server forgets the blank line between its events
+                yield from self.feed(ServerEvent(event.name, line))
+        elif said is None and event.name != "error":
             excerpt = self._site.quote(data)[:120]
             self._failure = http_failures.protocol(
                 f"{self._site.name} sent an event that is no JSON object: {excerpt}", retryable=True
@@ -141,13 +146,14 @@ class Decoder:
 
     def unterminated(self, event: ServerEvent) -> Iterator[Chunk]:
         """The event that the body broke off in: it counts if what it says is whole."""
-        if event.data.strip() == "[DONE]" or json_object(event.data) is not None:
+        data = event.data.strip()
+        if data == "[DONE]" or said_in(data) is not None or _each_counts(data):
             yield from self.feed(event)
 
     def document(self, body: bytes) -> Iterator[Chunk]:
         """A whole answer, of a server that did not stream."""
         text = body.decode("utf-8", "replace")
-        said = json_object(text)
+        said = said_in(text)
         if not text.strip():
             self._failure = self._cut()
         elif said is None:
@@ -217,8 +223,10 @@ class Decoder:
 
     def _report(self) -> Iterator[Chunk]:
         if self._usage is not None and self._usage != self._reported:
-            self._reported = self._usage
-            yield UsageReport(self._usage)
+            self._reported, said = self._usage, self._input_said
+            yield UsageReport(
+                self._usage, FrozenDict(input=said) if said not in (None, self._usage.input_tokens) else None
+            )
 
     def _cut(self) -> Failure:
         return http_failures.transport(
@@ -232,11 +240,29 @@ def too_many_blocks(site: Site) -> ModelError:
     )
 
 
+def said_in(text: str) -> dict[str, Any] | None:
+    """The JSON object that an event or a document is. Google sends an error as the only item of a list."""
+    said = json_object(text)
+    if said is None and text.lstrip().startswith("["):
+        errors = dicts_in(json_object(f'{{"listed":{text}}}') or {}, "listed")
+        return errors[0] if errors and _is_error("", errors[0]) else None
+    return said
+
+
+def _each_counts(data: str) -> bool:
+    """Whether each of several lines is an event of its own."""
+    lines = [line.strip() for line in data.split("\n")]
+    return len(lines) > 1 and all(line in ("", "[DONE]") or json_object(line) is not None for line in lines)
+
+
 def _is_error(name: str, said: dict[str, Any]) -> bool:
     """Whether the event reports a failure. What the data says of itself outweighs the name of the event."""
-    if text_in(said, "type").startswith(_PARTS_OF_ANSWERS):
+    kind = text_in(said, "type")
+    if kind.startswith(_PARTS_OF_ANSWERS) and kind != "response.error":
         return False
-    return bool(said.get("error")) or "error" in (name, said.get("type"), said.get("object"))
+    if said.get("error") or said.get("errors") or "error" in (name, kind, said.get("object")):
+        return True
+    return not kind and "choices" not in said and read(said).status is not None
 
 
 def finished_call(at: int, id: str, name: str, arguments: str) -> BlockEnd:
@@ -292,10 +318,23 @@ def index_in(holder: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def count_in(holder: Mapping[str, Any], key: str) -> int | None:
-    """The number of tokens under `key`. More than a log can carry, or less than nothing, is no count."""
-    value = index_in(holder, key)
-    return value if value is not None and 0 <= value < 2**53 else None
+def count_in(holder: Mapping[str, Any], *keys: str) -> int | None:
+    """The number of tokens under the first of the keys that holds one: no fraction, not negative, and not endless."""
+    for key in keys:
+        value: object = holder.get(key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:  # what a log can carry
+            return value
+    return None
+
+
+def spelt_in(holder: Mapping[str, Any], key: str) -> str:
+    """The text under `key`; JSON that some servers put there as it is, is text again."""
+    value: object = holder.get(key)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def kept_json(value: object) -> JsonValue:

@@ -28,17 +28,33 @@ _CODES: Mapping[str, FailureCode] = {
             "exceeded_current_quota_error",
             "insufficient_balance",
             "insufficient_credits",
+            "insufficient_user_quota",
+            "credit_limit",
+            "payment_required",
+            "arrearage",
+            "accountoverdueerror",
+            "allocationquota.freetieronly",
         ),
         FailureCode.QUOTA,
     ),
-    **dict.fromkeys(("overloaded_error", "overloaded", "engine_overloaded_error"), FailureCode.OVERLOADED),
+    **dict.fromkeys(
+        ("overloaded_error", "overloaded", "engine_overloaded_error", "server_is_overloaded", "model_overloaded"),
+        FailureCode.OVERLOADED,
+    ),
     **dict.fromkeys(
         (
             "rate_limit_error",
             "rate_limit_exceeded",
             "rate_limit_reached_error",
+            "rate_limited",
+            "ratelimitreached",
             "too_many_requests",
+            "toomanyrequests",
+            "slow_down",
             "throttlingexception",
+            "throttling",
+            "throttling.ratequota",
+            "throttling.allocationquota",
             "resource_exhausted",
         ),
         FailureCode.RATE_LIMIT,
@@ -54,7 +70,17 @@ _CODES: Mapping[str, FailureCode] = {
         FailureCode.CONTEXT_OVERFLOW,
     ),
     **dict.fromkeys(
-        ("authentication_error", "permission_error", "permission_denied", "invalid_api_key", "invalid_authentication"),
+        (
+            "authentication_error",
+            "permission_error",
+            "permission_denied",
+            "invalid_api_key",
+            "invalidapikey",
+            "api_key_invalid",
+            "invalid_authentication",
+            "unauthenticated",
+            "unauthorized",
+        ),
         FailureCode.AUTH,
     ),
     **dict.fromkeys(
@@ -66,14 +92,18 @@ _CODES: Mapping[str, FailureCode] = {
 
 _OVERFLOW = re.compile(
     r"maximum context length|context[_ ]length[_ ]exceeded|(?:prompt|input) (?:is )?too long|maximum model length"
-    r"|exceed\w* (?:the |your |its |this model's )?(?:available |configured |maximum )?context"
+    r"|exceed\w* (?:the |your |its |this model's |the model's )?(?:available |configured |maximum )?context"
     r"|(?:than|beyond|over) the (?:model's )?(?:maximum )?context (?:length|window|size)"
     r"|context (?:window|length|size|limit) (?:is |was |has been )?(?:only|exceed|reached|full)"
-    r"|context[_ ]window[_ ]exceed|available context size|exceed_context_size|configured context size"
-    r"|maximum allowed input length|exceeds the maximum size|request_too_large|maximum prompt length"
+    r"|context[_ ]?window[_ ]?exceed|available context size|exceed_context_size|configured context size"
+    r"|max context is|context the overflows"
+    r"|maximum allowed input length|request exceeds the maximum size|request_too_large|maximum prompt length"
     r"|(?:input|prompt) tokens? (?:count )?.{0,40}exceed|exceed\w* (?:the )?(?:model )?(?:token|input) limit"
     r"|too many (?:input |prompt )?tokens in|tokens in the prompt cannot exceed|prompt (?:has|contains) .{0,20}tokens"
-    r"|`inputs` tokens|reduce the length of the (?:messages|prompt|input)|range of input length should be",
+    r"|(?:input|prompt) (?:length )?(?:\(?\d+\)? )?exceeds (?:the )?max(?:imum)? (?:prompt |input )?length"
+    r"|total tokens exceed|(?:conversation|messages) (?:is|are) too long|上下文长度|输入内容过长"
+    r"|`inputs` (?:tokens|must have less than)|reduce the length of the (?:messages|prompt|input)"
+    r"|range of input length should be",
     re.IGNORECASE,
 )
 _NOT_THE_INPUT = re.compile(
@@ -82,13 +112,21 @@ _NOT_THE_INPUT = re.compile(
 """Words about the ceiling of the answer, which say nothing of the conversation."""
 
 _THROTTLED = re.compile(
-    r"too many tokens, please wait|throttl|rate.?limit|too many requests|slow down|(?:tokens|requests) per minute",
+    r"too many tokens, please wait|throttl|rate.?limit|too many requests|slow down|(?:tokens|requests) per minute"
+    r"|速率限制",
     re.IGNORECASE,
 )
 _SPENT = re.compile(
-    r"credit balance is too low|exceeded your current quota|insufficient (?:quota|balance|credit|fund)"
-    r"|out of credits|billing hard limit|spend(?:ing)? limit",
+    r"credit balance is too low|exceeded your current quota|insufficient[ _](?:account )?(?:quota|balance|credit|fund)"
+    r"|balance is insufficient|(?:out of|requires more|all available|monthly included) credits|billing hard limit"
+    r"|spend(?:ing)? limit|(?:credit|key) limit (?:has been |is |was )?(?:exceeded|reached)|api usage limits?"
+    r"|check your plan and billing|update your payment method|overdue balance|account is in good standing"
+    r"|free tier .{0,40}exhausted|欠费|余额不足|充值",
     re.IGNORECASE,
+)
+_BUSY = re.compile(r"overloaded|(?:at|over) capacity|server (?:is )?(?:too )?busy", re.IGNORECASE)
+_UNKNOWN_KEY = re.compile(
+    r"(?:incorrect|invalid|missing) api[ -]?key|api[ -]?key (?:is )?(?:not valid|invalid)", re.IGNORECASE
 )
 _PASSES = re.compile(r"retry in|try again in|per[ _-]?(?:minute|second|hour)", re.IGNORECASE)
 """Words by which a quota is one that fills again by itself."""
@@ -128,35 +166,42 @@ def classify(status: int | None, body: object) -> FailureCode:
         return FailureCode.RATE_LIMIT
     if FailureCode.CONTEXT_OVERFLOW in meant:
         return FailureCode.CONTEXT_OVERFLOW
-    if seen in (401, 403) or FailureCode.AUTH in meant:
+    if seen in (401, 403) or FailureCode.AUTH in meant or _UNKNOWN_KEY.search(said.text):
         return FailureCode.AUTH
     overflow = _OVERFLOW.search(said.text) and not _NOT_THE_INPUT.search(said.text)
     if _THROTTLED.search(said.text) and not overflow:
         return FailureCode.RATE_LIMIT
     if (overflow and seen != 404) or seen == 413:
         return FailureCode.CONTEXT_OVERFLOW
+    if (seen is None or seen >= 500) and _BUSY.search(said.text):
+        return FailureCode.OVERLOADED
     if seen in _PASSING_STATUSES or (seen is not None and seen >= 500) or FailureCode.SERVER in meant:
         return FailureCode.SERVER
-    if seen is not None or FailureCode.INVALID_REQUEST in meant or any(map(_says_invalid, said.names)):
+    if seen is not None or FailureCode.INVALID_REQUEST in meant or any(map(_INVALID.fullmatch, said.names)):
         return FailureCode.INVALID_REQUEST
     return FailureCode.SERVER
 
 
-def _says_invalid(name: str) -> bool:
-    return name.startswith(("invalid_", "unsupported_")) or name.endswith("_not_found")
+_INVALID = re.compile(r"(?:invalid|unsupported|empty)_.*|.*_not_found|.*policy.*|image_.*")
+"""Names of what is wrong with the request itself."""
+
+_NAMES = ("code", "type", "status", "error_code", "error_type", "reason", "__type")
+_WORDS = ("message", "detail", "error_msg", "error_message", "error_description", "msg")
 
 
 def read(body: object) -> Said:
+    """What a body says: decoded JSON, or text."""
     message, names, request_id = "", set[str](), None
     for part in _parts(body):
         if isinstance(part, str):
             message = message or part
+            names |= {part.lower()} if re.fullmatch(r"[\w.-]{1,80}", part) else set()
             continue
-        for key in ("code", "type", "status", "error_code", "__type"):
+        for key in _NAMES:
             value = part.get(key)
             if isinstance(value, (str, int)) and not isinstance(value, bool):
-                names.add(str(value).lower()[:200])
-        words = part.get("message", part.get("detail"))
+                names.add(str(value).lower()[:200].rpartition("#")[2])
+        words = next((part[key] for key in _WORDS if part.get(key)), None)
         if isinstance(words, str):
             message = words
         elif isinstance(words, (list, dict)):  # what FastAPI says is wrong, and where
@@ -168,13 +213,36 @@ def read(body: object) -> Said:
 
 
 def _parts(body: object) -> Iterator[str | dict[str, Any]]:
-    """The body and the errors nested in it, outermost first. Servers nest them once; three is generous."""
-    for _ in range(3):
-        if isinstance(body, str):
-            yield body
+    """The body and the errors nested in it, outermost first: servers nest them once, and gateways once more."""
+    part = _opened(body)
+    for _ in range(5):
+        if part is None:
             return
-        if not isinstance(body, dict):
+        yield part
+        if isinstance(part, str):
             return
-        known = cast("dict[str, Any]", body)
-        yield known
-        body = known.get("error")
+        within = [part.get("error"), part.get("errors"), _raw(part), part.get("message")]
+        opened = [_opened(value) for value in within]
+        inner = next((value for value in opened if isinstance(value, dict)), None)
+        said = opened[0]
+        part = inner if inner is not None else said if isinstance(said, str) else None
+
+
+def _opened(value: object) -> str | dict[str, Any] | None:
+    """The error in `value`: the first of a list, as Google sends it, or the one that a text spells, as gateways do."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            value = json.loads(value) if len(value) <= _READ_CHARS else value
+        except (ValueError, RecursionError):
+            return str(value)
+    if isinstance(value, list):
+        value = next(iter(cast("list[object]", value)), None)
+    if isinstance(value, str):
+        return value or None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _raw(part: dict[str, Any]) -> object:
+    """What OpenRouter keeps of the error of the provider that it asked."""
+    metadata: object = part.get("metadata")
+    return cast("dict[str, Any]", metadata).get("raw") if isinstance(metadata, dict) else None

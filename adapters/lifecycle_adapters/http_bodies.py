@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 
 _PIECE_BYTES = 64 * 1024
+_GZIP_BEGINS = b"\x1f"
 
 
 class Body(httpx.AsyncByteStream):
@@ -38,23 +40,30 @@ class Inflater:
     """Undoes a compression that nobody asked for, in pieces of bounded size."""
 
     def __init__(self, encoding: str) -> None:
-        self.encoding = encoding.strip().lower()
-        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if self.encoding in ("gzip", "x-gzip") else None
-
-    @property
-    def known(self) -> bool:
-        return self._inflate is not None or self.encoding in ("", "identity")
+        named = [part for name in encoding.split(",") if (part := name.strip().lower()) not in ("", "identity")]
+        self.known = named in ([], ["gzip"], ["x-gzip"], ["deflate"])
+        """Whether the compression, if there is one, can be undone."""
+        self._packed, self._gzip = bool(named), named != ["deflate"]
+        self._inflate: Any = None
 
     def pieces(self, read: bytes) -> Iterator[bytes]:
         """Raises zlib.error."""
-        if self._inflate is None:
+        if not self._packed:
             yield read
             return
-        if self._inflate.eof:
-            return  # what follows would only pile up
-        piece = read
+        piece = b""
         while read or len(piece) >= _PIECE_BYTES:  # a full piece: more may be waiting inside
+            if self._inflate is None or self._inflate.eof:
+                if self._inflate is not None and not (self._gzip and read.startswith(_GZIP_BEGINS)):
+                    return  # no further member: it would only pile up
+                self._inflate = zlib.decompressobj(self._window(read[0]))
             piece = self._inflate.decompress(read, _PIECE_BYTES)
-            read = self._inflate.unconsumed_tail
+            read = self._inflate.unconsumed_tail or self._inflate.unused_data
             if piece:
                 yield piece
+
+    def _window(self, first: int) -> int:
+        """zlib's name for the format. What servers call `deflate` begins with a head of zlib's, or has none."""
+        if self._gzip:
+            return 16 + zlib.MAX_WBITS
+        return zlib.MAX_WBITS if first & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS

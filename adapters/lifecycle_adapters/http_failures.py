@@ -5,14 +5,10 @@ One place for all wires. Each message is one sentence for people: what happened,
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import cast
 
 import httpx
@@ -20,6 +16,7 @@ import httpx
 from lifecycle.vocabulary.failures import Failure, FailureCode
 from lifecycle.vocabulary.values import mend
 
+from .delays import asked_in, delay
 from .failure_classes import classify, read
 from .secret import Secret, strike_out
 
@@ -72,7 +69,7 @@ def of_response(site: Site, status: int, headers: Mapping[str, str], body: objec
         status=status,
         request_id=None if request_id is None else site.quote(request_id),
         retryable=code in _RETRYABLE and headers.get("x-should-retry") != "false",
-        retry_after=retry_after(headers),
+        retry_after=delay(headers, body),
     )
 
 
@@ -86,6 +83,7 @@ def in_stream(site: Site, body: object) -> Failure:
         code=code.value,
         status=said.status,
         retryable=code in _RETRYABLE,
+        retry_after=asked_in(body),
     )
 
 
@@ -146,34 +144,6 @@ def empty_response(site: Site) -> Failure:
         code=FailureCode.EMPTY_RESPONSE.value,
         retryable=True,
     )
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """How many seconds the server asks to wait; None where it says nothing usable.
-
-    A date is measured against the server's own `Date`, so that a wrong clock here does no harm, and is never negative.
-    """
-    milliseconds = headers.get("retry-after-ms", "").strip()
-    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", milliseconds):
-        return float(milliseconds) / 1000
-    value = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,18}", value):
-        return float(value)
-    until = _date(value)
-    if until is None:
-        return None
-    now = _date(headers.get("date", ""))
-    return max(0.0, until - (time.time() if now is None else now))
-
-
-def _date(text: str) -> float | None:
-    if not re.search(r"[0-9]:[0-9]{2}:[0-9]{2}", text):  # the parser is lenient and takes "1e3" for a date of its own
-        return None
-    try:
-        read = parsedate_to_datetime(text)
-        return (read if read.tzinfo is not None else read.replace(tzinfo=UTC)).timestamp()  # asctime names no zone
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
 
 
 def _sentence(site: Site, status: int, code: FailureCode, names: frozenset[str], words: str) -> str:

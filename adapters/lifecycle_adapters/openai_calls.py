@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
+
+from .decoding import dict_in, index_in, spelt_in, text_in
 
 _MOST_PARSED = 256
 """How often the arguments of one call are looked at while they stream; a server that makes it more is hostile."""
@@ -26,6 +28,7 @@ class Call:
     id: str | None = None
     name: str = ""
     doubts: Call | None = None
+    extra: dict[str, Any] = field(default_factory=lambda: {})
     _parts: list[str] = field(default_factory=lambda: [])
     _length: int = 0
     _parsed: int = 0
@@ -61,27 +64,25 @@ class Fragment:
     id: str | None
     name: str | None
     arguments: str
+    extra: dict[str, Any]
+    """What the server wants back with the call, as Google does with its thought signatures."""
 
     @classmethod
     def read(cls, delta: dict[str, Any]) -> Fragment:
-        raw: Any = delta.get("function")
-        function = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
-        index, id, name, arguments = (
-            delta.get("index"),
-            delta.get("id"),
-            function.get("name"),
-            function.get("arguments"),
-        )
+        function = dict_in(delta, "function") or delta  # some servers leave the inner object out
         return cls(
-            index if isinstance(index, int) and not isinstance(index, bool) else None,
-            id if isinstance(id, str) and id else None,
-            name if isinstance(name, str) and name else None,
-            arguments
-            if isinstance(arguments, str)
-            else ""
-            if arguments is None
-            else json.dumps(arguments, ensure_ascii=False),
+            index_in(delta, "index"),
+            text_in(delta, "id") or None,
+            text_in(function, "name") or None,
+            spelt_in(function, "arguments"),
+            dict_in(delta, "extra_content"),
         )
+
+    def continues(self, call: Call) -> bool:
+        """Whether this can only be more of the call, for all that it says of its id: arguments begin with a brace."""
+        begins = self.arguments.lstrip()[:1]
+        nameless = self.name is None and bool(begins)
+        return (nameless or (self.name == call.name and begins not in ("", "{"))) and not call.whole
 
 
 class Calls:
@@ -113,6 +114,7 @@ class Calls:
             self._by_index.setdefault(said.index, known)
         if said.name is not None and said.name != known.name:
             known.name += said.name
+        known.extra |= said.extra
         return known
 
     @property
@@ -133,7 +135,9 @@ class Calls:
         if said.id is not None:
             if here is not None and here.said_id in (None, said.id):
                 return here
-            return self._by_id.get(said.id)
+            known = self._by_id.get(said.id)
+            # Some servers make up an id for each fragment.
+            return here if known is None and here is not None and said.continues(here) else known
         if said.index is not None:
             return here
         last = self._all[-1] if self._all else None
@@ -142,7 +146,7 @@ class Calls:
         return last
 
     def _begin(self, said: Fragment, at: int, doubts: Call | None) -> Call:
-        call = Call(at, name=said.name or "", doubts=doubts)
+        call = Call(at, name=said.name or "", doubts=doubts, extra=said.extra)
         if said.id is not None:
             self._identify(call, said.id)
         if said.index is not None:

@@ -57,4 +57,4 @@ class OpenAIChat(HttpModel):
         return ChatDecoder(site, empty_is_failure=self._empty_is_failure)
 
     def _sent_back(self, message: AssistantMessage) -> Any:
-        return answer(message, self._provider)
+        return answer(message, self._provider, message.source.get("model"))

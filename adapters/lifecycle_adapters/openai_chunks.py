@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from lifecycle.vocabulary.chunks import BlockStart, Chunk, FinishKind, ToolCallDelta, Usage, failed
-from lifecycle.vocabulary.values import FrozenDict, JsonValue, mend
+from lifecycle.vocabulary.values import JsonValue, mend
 
 from . import http_failures
 from .decoding import (
@@ -20,31 +20,32 @@ from .decoding import (
     dict_in,
     dicts_in,
     finished_call,
+    kept_json,
     list_of,
     text_in,
 )
 from .http_failures import Site
-from .openai_calls import Calls, Fragment
-from .openai_messages import REASONING_FIELDS
+from .openai_calls import Call, Calls, Fragment
+from .openai_messages import DETAILS, EXTRA, FIELD, REASONING_FIELDS
 
-_FINISHES = {
-    "stop": FinishKind.STOP,
-    "end_turn": FinishKind.STOP,
-    "eos": FinishKind.STOP,
-    "tool_calls": FinishKind.TOOL_CALLS,
-    "function_call": FinishKind.TOOL_CALLS,
-    "tool_use": FinishKind.TOOL_CALLS,
-    "length": FinishKind.MAX_TOKENS,
-    "max_tokens": FinishKind.MAX_TOKENS,
-    "model_length": FinishKind.MAX_TOKENS,
-    "content_filter": FinishKind.CONTENT_FILTER,
-    "sensitive": FinishKind.CONTENT_FILTER,
-    "refusal": FinishKind.REFUSAL,
+_WORDS = {
+    FinishKind.STOP: "stop end_turn eos eos_token stop_sequence complete",
+    FinishKind.TOOL_CALLS: "tool_calls function_call tool_use",
+    FinishKind.MAX_TOKENS: "length max_tokens max_output_tokens model_length model_context_window_exceeded",
+    FinishKind.CONTENT_FILTER: "content_filter content_filtered sensitive safety recitation prohibited_content"
+    " blocklist spii guardrail_intervened",
+    FinishKind.REFUSAL: "refusal",
 }
+_FINISHES = {word: kind for kind, words in _WORDS.items() for word in words.split()}
+"""Why servers say that an answer ended, in lower case."""
+
 _PLAIN = (None, "stop", "tool_calls")
 """Reasons that our names for them say in full."""
 
-_BROKEN_OFF = frozenset({"insufficient_system_resource", "error"})
+_BROKEN_OFF = frozenset({
+    "insufficient_system_resource", "error", "abort", "aborted", "cancelled", "network_error", "timeout",
+    "malformed_function_call",
+})  # fmt: skip
 """Finish reasons that mean a failure of the server in the middle of the answer."""
 
 
@@ -56,6 +57,7 @@ class ChatDecoder(Decoder):
         self._open: Draft | None = None
         self._calls = Calls()
         self._reasoning: dict[int, str] = {}
+        self._details = ReasoningDetails()
         self._reason: str | None = None
         self._refused = False
 
@@ -74,10 +76,11 @@ class ChatDecoder(Decoder):
         self.done = True
 
     def _take(self, name: str, said: dict[str, Any]) -> Iterator[Chunk]:
-        usage = _usage(said.get("usage"))
+        choices = dicts_in(said, "choices")
+        holders = (said, dict_in(said, "x_groq"), *choices)
+        usage = next((found for holder in holders if (found := _usage(dict_in(holder, "usage")))), None)
         self._usage = usage or self._usage
-        choices = list_of(said.get("choices"))
-        for choice in dicts_in(said, "choices"):
+        for choice in choices:
             yield from self._choice(choice)
         if usage is not None and not choices:  # running totals beside deltas are reported once, at the end
             yield from self._report()
@@ -85,12 +88,13 @@ class ChatDecoder(Decoder):
     def _choice(self, choice: dict[str, Any]) -> Iterator[Chunk]:
         if choice.get("index") not in (0, None):  # we ask for one answer
             return
+        if choice.get("error"):
+            self._failure = http_failures.in_stream(self._site, choice)
+            return
         delta = dict_in(choice, "delta") or dict_in(choice, "message")
-        for name in REASONING_FIELDS:
-            reasoning = text_in(delta, name)
-            if reasoning:
-                yield from self._said("reasoning", reasoning, name)
-                break
+        detailed = self._details.add(dicts_in(delta, DETAILS))
+        field = next((name for name in REASONING_FIELDS if text_in(delta, name)), "")
+        yield from self._said("reasoning", text_in(delta, field) or detailed, field)
         yield from self._content(delta.get("content"))
         refusal = text_in(delta, "refusal")
         if refusal:
@@ -101,7 +105,8 @@ class ChatDecoder(Decoder):
         legacy = dict_in(delta, "function_call")
         if legacy:
             yield from self._called(Fragment.read({"index": 0, "function": legacy}))
-        self._reason = text_in(choice, "finish_reason") or self._reason
+        reason = text_in(choice, "finish_reason")
+        self._reason = self._reason if reason in ("", "null") else reason
 
     def _content(self, content: object) -> Iterator[Chunk]:
         if isinstance(content, str):
@@ -109,7 +114,7 @@ class ChatDecoder(Decoder):
             return
         for raw in list_of(content):  # some servers stream a list of parts
             part = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
-            if part.get("type") == "text":
+            if part.get("type") in ("text", "output_text"):
                 yield from self._said("text", text_in(part, "text"))
             elif part.get("type") == "thinking":
                 pieces = [text_in(piece, "text") for piece in dicts_in(part, "thinking")]
@@ -144,37 +149,87 @@ class ChatDecoder(Decoder):
             yield ToolCallDelta(call.at, call.id and mend(call.id), name, mend(said.arguments) if new else "")
 
     def _conclude(self) -> Iterator[Chunk]:
-        if self._reason in _BROKEN_OFF:
+        reason = (self._reason or "").lower()
+        called = self._calls.settled()
+        if reason in _BROKEN_OFF:
             yield failed(http_failures.in_stream(self._site, {"message": self._reason, "type": "server_error"}))
             return
-        kind = FinishKind.REFUSAL if self._refused else _FINISHES.get(self._reason or "", FinishKind.UNKNOWN)
-        calls = [
-            finished_call(call.at, call.id or "", call.name, call.arguments)
-            for call in self._calls.settled()
-            # Without a reason nobody has said that the model was done, and no arguments are none yet.
-            if self._reason is not None or call.arguments.strip()
-        ]
-        yield from self._ended(kind, calls, self._replay(), {} if self._reason in _PLAIN else {"said": self._reason})
+        if not reason and not all(call.arguments.strip() for call in called):
+            # Nobody has said that the model was done, and no arguments are none yet.
+            yield failed(http_failures.unfinished_call(self._site))
+            return
+        kind = FinishKind.REFUSAL if self._refused else _FINISHES.get(reason, FinishKind.UNKNOWN)
+        if self._details and not self._reasoning:
+            at = self._blocks.take()  # nothing to show, but it has to go back
+            self._reasoning[at] = ""
+            yield BlockStart(at, "reasoning")
+        ends = [finished_call(call.at, call.id or "", call.name, call.arguments) for call in called]
+        told = {} if self._reason in _PLAIN else {"said": self._reason}
+        yield from self._ended(kind, ends, self._replay(called), told)
 
-    def _replay(self) -> tuple[JsonValue, ...] | None:
-        """For each block, what its reasoning must come back as. Nothing where there is none."""
-        if not any(self._reasoning.values()):
+    def _replay(self, called: list[Call]) -> tuple[JsonValue, ...] | None:
+        """For each block, what must come back with it. Nothing where there is none."""
+        entries: dict[int, JsonValue] = {call.at: kept_json({EXTRA: call.extra}) for call in called if call.extra}
+        for at, field in self._reasoning.items():
+            kept: dict[str, object] = {FIELD: field} if field else {}
+            kept |= {DETAILS: self._details.whole} if self._details and at == min(self._reasoning) else {}
+            entries[at] = kept_json(kept) if kept else None
+        if not any(entries.values()):
             return None
-        entries: list[JsonValue] = []
-        for at in range(self._blocks.count):
-            field = self._reasoning.get(at)
-            if at not in self._calls.repeated:
-                entries.append(FrozenDict(reasoning_field=field) if field else None)
-        return tuple(entries)
+        return tuple(entries.get(at) for at in range(self._blocks.count) if at not in self._calls.repeated)
 
 
-def _usage(raw: object) -> Usage | None:
-    if not isinstance(raw, dict):
+class ReasoningDetails:
+    """The reasoning in OpenRouter's own form, which goes back whole: its entries come in pieces, as text does."""
+
+    def __init__(self) -> None:
+        self._entries: list[dict[str, Any]] = []
+        self._told: list[list[str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    @property
+    def whole(self) -> list[dict[str, Any]]:
+        return [
+            {**entry, _DETAIL_TEXTS[text_in(entry, "type")]: "".join(told)} if told else entry
+            for entry, told in zip(self._entries, self._told, strict=True)
+        ]
+
+    def add(self, pieces: list[dict[str, Any]]) -> str:
+        """Put pieces to what there is; returns what they say that can be shown."""
+        shown = ""
+        for piece in pieces:
+            field = _DETAIL_TEXTS.get(text_in(piece, "type"), "")
+            text = text_in(piece, field)
+            last = self._entries[-1] if self._entries else {}
+            if field and all(last.get(name) == piece.get(name) for name in ("type", "index")):
+                last |= {name: value for name, value in piece.items() if value is not None}
+            else:
+                self._entries.append({**piece})
+                self._told.append([])
+            self._told[-1] += [text] if text else []
+            shown += text
+        return shown
+
+
+_DETAIL_TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary"}
+"""Under which name each type of entry holds its text."""
+
+
+def _usage(said: dict[str, Any]) -> Usage | None:
+    read, written = (
+        count_in(said, "prompt_tokens", "input_tokens"),
+        count_in(said, "completion_tokens", "output_tokens"),
+    )
+    if read is None and written is None:
         return None
-    said = cast("dict[str, Any]", raw)
+    details = dict_in(said, "prompt_tokens_details")
+    cached = count_in(details, "cached_tokens")
     return Usage(
-        input_tokens=count_in(said, "prompt_tokens") or 0,
-        output_tokens=count_in(said, "completion_tokens") or 0,
-        cache_read_tokens=count_in(dict_in(said, "prompt_tokens_details"), "cached_tokens"),
+        input_tokens=read or 0,
+        output_tokens=written or 0,
+        cache_read_tokens=count_in(said, "prompt_cache_hit_tokens") if cached is None else cached,
+        cache_write_tokens=count_in(details, "cache_write_tokens"),
         reasoning_tokens=count_in(dict_in(said, "completion_tokens_details"), "reasoning_tokens"),
     )

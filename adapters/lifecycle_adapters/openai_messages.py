@@ -19,11 +19,21 @@ from lifecycle.vocabulary.messages import (
     text_of,
 )
 from lifecycle.vocabulary.requests import Request, ToolSpec
+from lifecycle.vocabulary.values import FrozenDict
 
-from .spelling import PREFILL, spelt
+from .spelling import PREFILL, replay_of, spelt
 
-REASONING_FIELDS = ("reasoning_content", "reasoning")
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 """Where servers put the model's reasoning, in a delta and in a message that is sent back."""
+
+FIELD = "reasoning_field"
+"""The field of a replay entry that says which of them it was."""
+
+DETAILS = "reasoning_details"
+"""Where OpenRouter puts reasoning that has to come back unchanged, signatures and all; and the field of the entry."""
+
+EXTRA = "extra_content"
+"""Where Google puts what has to come back with a call; and the field of the entry."""
 
 
 def encode(request: Request, *, provider: str, max_tokens_field: str = "max_tokens") -> bytes:
@@ -35,7 +45,7 @@ def encode(request: Request, *, provider: str, max_tokens_field: str = "max_toke
     config = request.config
     body: dict[str, Any] = {
         "model": config.model,
-        "messages": [*_messages(request.messages, provider)],
+        "messages": [*_messages(request.messages, provider, config.model)],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -66,7 +76,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _messages(
-    messages: Sequence[SystemMessage | UserMessage | AssistantMessage], provider: str
+    messages: Sequence[SystemMessage | UserMessage | AssistantMessage], provider: str, model: str | None
 ) -> Iterator[dict[str, Any]]:
     # A tool message carries text only. Pictures follow as a user message, once all results of the batch are out:
     # nothing may stand between them.
@@ -89,7 +99,7 @@ def _messages(
         if isinstance(message, SystemMessage):
             yield {"role": "system", "content": text_of(message)}
         else:
-            yield answer(message, provider)
+            yield answer(message, provider, model)
     yield from _flush(pictures)
 
 
@@ -128,23 +138,29 @@ def _picture(image: ImageBlock) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def answer(message: AssistantMessage, provider: str) -> dict[str, Any]:
-    """How an answer is sent back."""
+def answer(message: AssistantMessage, provider: str, model: str | None) -> dict[str, Any]:
+    """How an answer is sent back. What only its own model understands goes to no other."""
     said = text_of(message)
-    calls = [block for block in message.content if isinstance(block, ToolCallBlock)]
+    kept = [dict(entry) if isinstance(entry, FrozenDict) else {} for entry in replay_of(message, provider, model)]
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name or "unknown", "arguments": _object(call)},
+            **{name: value for name, value in entry.items() if name == EXTRA},
+        }
+        for call, entry in zip(message.content, kept, strict=True)
+        if isinstance(call, ToolCallBlock)
+    ]
     made: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
     field = _reasoning_field(message, provider)
     if field is not None:
         made[field] = "".join(block.text for block in message.content if isinstance(block, ReasoningBlock))
+    details = next((entry[DETAILS] for entry in kept if DETAILS in entry), None)
+    if details is not None:
+        made[DETAILS] = details
     if calls:
-        made["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name or "unknown", "arguments": _object(call)},
-            }
-            for call in calls
-        ]
+        made["tool_calls"] = calls
     return made
 
 
@@ -157,7 +173,7 @@ def _reasoning_field(message: AssistantMessage, provider: str) -> str | None:
         return None
     for entry in message.replay:
         if isinstance(entry, dict):
-            field = cast("dict[str, object]", entry).get("reasoning_field")
+            field = cast("dict[str, object]", entry).get(FIELD)
             if isinstance(field, str) and field in REASONING_FIELDS:
                 return field
     return None

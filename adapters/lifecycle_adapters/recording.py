@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from itertools import count
@@ -26,6 +27,9 @@ log = logging.getLogger("lifecycle")
 
 _LEFT_OUT = frozenset({"connection", "content-encoding", "content-length", "set-cookie", "transfer-encoding"})
 """Headers that are not kept: a cookie is a key, and the others describe a framing that the file does not have."""
+
+_LATER_VERSION = re.compile(rb"\AHTTP/[23](?:\.0)? ")
+"""How curl writes a head that came over HTTP/2 or 3; the rest is the same."""
 
 RECORDED_HOST = "http://recorded"
 """The host that messages name when a file is heard."""
@@ -130,7 +134,7 @@ def response_of(content: bytes) -> httpx.Response:
     pieces: list[bytes] = []
     cut: str | None = None
     try:
-        parser.receive_data(content)
+        parser.receive_data(_LATER_VERSION.sub(b"HTTP/1.1 ", content, count=1))
         parser.receive_data(b"")
         while True:
             event = parser.next_event()

@@ -7,9 +7,7 @@ the ids. What must go back unchanged (encrypted reasoning, the server's own tool
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from lifecycle.vocabulary.chunks import (
@@ -35,11 +33,14 @@ from .decoding import (
     dict_in,
     dicts_in,
     index_in,
+    is_object,
     kept_json,
+    spelt_in,
     text_in,
     too_many_blocks,
 )
 from .http_failures import Site
+from .responses_items import PART_TYPES, Item, PartKey, arguments_in, parts_in, text_of
 
 ITEM = "item"
 """The field of a replay entry that holds an item as it is to be sent back."""
@@ -50,7 +51,6 @@ PHASE = "phase"
 _IDLE = frozenset({"response.in_progress", "response.queued", "keepalive", "response.keepalive", "ping"})
 """Events that say no more than that the server is alive."""
 
-_PART_TYPES = {"output_text": "text", "text": "text", "refusal": "refusal"}
 _TEXT_EVENTS = {
     "response.output_text": ("message", "text", "content_index"),
     "response.refusal": ("message", "refusal", "content_index"),
@@ -59,44 +59,19 @@ _TEXT_EVENTS = {
 }
 """For the beginning of a type: the item it belongs to, what it tells, and where its number stands."""
 
-_PartKey = tuple[str, int]
+_PART_EVENTS = {
+    "response.content_part": ("message", "content_index"),
+    "response.reasoning_summary_part": ("reasoning", "summary_index"),
+}
+"""For the beginning of a type: the item it belongs to, and where the number of the part stands."""
 
+_CALL_EVENTS = {
+    "response.function_call_arguments": "function_call",
+    "response.custom_tool_call_input": "custom_tool_call",
+}
+"""For the beginning of a type: the call it belongs to."""
 
-@dataclass(slots=True, eq=False)
-class _Item:
-    type: str
-    raw: dict[str, Any]
-    draft: Draft
-    at: int | None = None
-    told: dict[_PartKey, list[str]] = field(default_factory=lambda: {})
-    whole: dict[_PartKey, str] = field(default_factory=lambda: {})
-    named: bool = False
-    pieces: list[str] = field(default_factory=lambda: [])
-    arguments: str | None = None
-    """All of them, once the server has said so."""
-    done: bool = False
-
-    @property
-    def spelt(self) -> str:
-        """The arguments as far as they are known."""
-        return "".join(self.pieces) if self.arguments is None else self.arguments
-
-    @property
-    def shown(self) -> dict[_PartKey, str]:
-        """Its parts as they were told."""
-        return {key: "".join(pieces) for key, pieces in self.told.items()}
-
-    @property
-    def parts(self) -> dict[_PartKey, str]:
-        """Its parts as the server said them last, where it said them as a whole."""
-        return {**self.shown, **self.whole}
-
-    def joined(self, parts: dict[_PartKey, str]) -> str:
-        return _GAPS.get(self.type, "").join(parts.values())
-
-
-_GAPS = {"reasoning": "\n\n"}
-"""What stands between the parts of an item."""
+_ENDS = frozenset({"completed", "incomplete", "failed", "cancelled", "done"})
 
 
 class ResponsesDecoder(Decoder):
@@ -104,9 +79,9 @@ class ResponsesDecoder(Decoder):
 
     def __init__(self, site: Site, *, empty_is_failure: bool = True) -> None:
         super().__init__(site, empty_is_failure=empty_is_failure)
-        self._items: list[_Item] = []
-        self._by_id: dict[str, _Item] = {}
-        self._by_index: dict[int, _Item] = {}
+        self._items: list[Item] = []
+        self._by_id: dict[str, Item] = {}
+        self._by_index: dict[int, Item] = {}
         self._call_ids: set[str] = set()
         self._kind = FinishKind.UNKNOWN
         self._said: str | None = None
@@ -123,30 +98,23 @@ class ResponsesDecoder(Decoder):
             if last == "delta":
                 yield from self._tell(item, key, text_in(said, "delta"))
             else:
-                yield from self._tell_whole(item, key, text_in(said, "text") or text_in(said, "refusal"))
-            return
-        match kind:
-            case "response.output_item.added":
-                yield from self._added(said, dict_in(said, "item"))
-            case "response.output_item.done":
-                yield from self._item_done(said, dict_in(said, "item"))
-            case "response.content_part.done":
-                message = self._found(said, "message")
-                part = dict_in(said, "part")
-                said_as = _PART_TYPES.get(text_in(part, "type"))
-                if message is not None and said_as is not None:
-                    key = (said_as, index_in(said, "content_index") or 0)
-                    yield from self._tell_whole(message, key, text_in(part, "text") or text_in(part, "refusal"))
-            case "response.function_call_arguments.delta":
-                item = self._found(said, "function_call") or self._new({"type": "function_call"}, said)
-                yield from self._argue(item, text_in(said, "delta"))
-            case "response.function_call_arguments.done":
-                item = self._found(said, "function_call") or self._new({"type": "function_call"}, said)
+                yield from self._tell_whole(item, key, text_of(said))
+        elif stem in _PART_EVENTS and last in ("added", "done"):
+            of, number = _PART_EVENTS[stem]
+            yield from self._part(said, of, index_in(said, number) or 0, whole=last == "done")
+        elif stem in _CALL_EVENTS and last in ("delta", "done"):
+            of = _CALL_EVENTS[stem]
+            item = self._found(said, of) or self._new({"type": of}, said)
+            if last == "delta":
+                yield from self._argue(item, spelt_in(said, "delta"))
+            else:
                 yield from self._argued(item, said)
-            case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
-                yield from self._over(dict_in(said, "response"), kind.removeprefix("response."))
-            case _:
-                pass
+        elif stem == "response.output_item" and last == "added":
+            yield from self._added(said, dict_in(said, "item"))
+        elif stem == "response.output_item" and last == "done":
+            yield from self._item_done(said, dict_in(said, "item"))
+        elif stem == "response" and last in _ENDS:
+            yield from self._over(dict_in(said, "response"), last)
 
     def _whole(self, said: dict[str, Any]) -> Iterator[Chunk]:
         if not isinstance(said.get("output"), list):
@@ -156,21 +124,21 @@ class ResponsesDecoder(Decoder):
 
     # Items.
 
-    def _found(self, said: dict[str, Any], type: str) -> _Item | None:
+    def _found(self, said: dict[str, Any], type: str) -> Item | None:
         """The item that an event means."""
         item = self._by_id.get(text_in(said, "item_id")) or self._by_index.get(_index(said))
         return item if item is not None and item.type == type else None
 
-    def _new(self, raw: dict[str, Any], said: dict[str, Any]) -> _Item:
+    def _new(self, raw: dict[str, Any], said: dict[str, Any]) -> Item:
         if len(self._items) >= MOST_BLOCKS:
             raise too_many_blocks(self._site)
         type = text_in(raw, "type")
-        item = _Item(type, raw, Draft("text" if type == "message" else "reasoning"))
+        item = Item(type, raw, Draft("text" if type == "message" else "reasoning"))
         self._items.append(item)
         self._name(item, raw, said)
         return item
 
-    def _name(self, item: _Item, raw: dict[str, Any], said: dict[str, Any]) -> None:
+    def _name(self, item: Item, raw: dict[str, Any], said: dict[str, Any]) -> None:
         for id in (text_in(raw, "id"), text_in(said, "item_id")):
             if id:
                 self._by_id.setdefault(id, item)
@@ -182,19 +150,33 @@ class ResponsesDecoder(Decoder):
         if text_in(raw, "id") in self._by_id or not text_in(raw, "type"):
             return
         before = self._by_index.get(_index(said))
-        if before is not None and not before.done and _matches(before, raw) and not _differs(before, raw, "id"):
+        if before is not None and not before.done and before.matches(raw) and not before.differs(raw, "id"):
             return
         item = self._new(raw, said)
-        if item.type == "function_call":
+        item.begun = parts_in(raw)
+        if item.is_call:
             yield from self._begin_call(item)
-            yield from self._argue(item, _arguments(raw))
+            begun = arguments_in(raw)
+            if not is_object(begun):  # a whole one counts if nothing else comes: some servers tell it again in pieces
+                yield from self._argue(item, begun)
+
+    def _part(self, said: dict[str, Any], of: str, number: int, *, whole: bool) -> Iterator[Chunk]:
+        part = dict_in(said, "part")
+        what, text = PART_TYPES.get(text_in(part, "type")), text_of(part)
+        if what is None or not text:
+            return
+        item = self._found(said, of) or self._new({"type": of}, said)
+        if whole:
+            yield from self._tell_whole(item, (what, number), text)
+        else:
+            item.begun[what, number] = text
 
     def _item_done(self, said: dict[str, Any], raw: dict[str, Any]) -> Iterator[Chunk]:
         item = self._by_id.get(text_in(raw, "id"))
         if item is None:
             there = self._by_index.get(_index(said))
-            item = there if there is not None and _matches(there, raw) else None
-            if item is not None and item.done and _differs(item, raw, "id"):
+            item = there if there is not None and there.matches(raw) else None
+            if item is not None and item.done and item.differs(raw, "id"):
                 item = None
         if item is None:
             if not text_in(raw, "type"):
@@ -202,42 +184,38 @@ class ResponsesDecoder(Decoder):
             item = self._new(raw, said)
         yield from self._settle(item, raw)
 
-    def _settle(self, item: _Item, raw: dict[str, Any]) -> Iterator[Chunk]:
+    def _settle(self, item: Item, raw: dict[str, Any]) -> Iterator[Chunk]:
         """Take an item as the server closed it. The first time counts."""
         if item.done:
             return
         item.done = True
-        item.raw = {**item.raw, **raw}
-        if item.type == "function_call":
+        if item.is_call:
+            item.raw |= {name: value for name, value in raw.items() if value not in ("", None)}
             yield from self._begin_call(item)
             yield from self._argued(item, raw)
-        elif item.type == "message":
-            for at, part in enumerate(dicts_in(raw, "content")):
-                what = _PART_TYPES.get(text_in(part, "type"))
-                if what is not None:
-                    yield from self._tell_whole(item, (what, at), text_in(part, "text") or text_in(part, "refusal"))
-        elif item.type == "reasoning":
-            for what in ("summary", "content"):
-                for at, part in enumerate(dicts_in(raw, what)):
-                    yield from self._tell_whole(item, (what, at), text_in(part, "text"))
-        if item.type not in ("message", "function_call") and item.draft.at is None and _has_state(item):
+            return
+        item.raw = {**item.raw, **raw}
+        if item.type in ("message", "reasoning"):
+            for key, text in parts_in(raw).items():
+                yield from self._tell_whole(item, key, text)
+        if item.has_state and item.draft.at is None:
             item.draft.at = self._blocks.take()  # nothing to show, but it has to go back
             yield BlockStart(item.draft.at, "reasoning")
 
     # Text.
 
-    def _tell(self, item: _Item, key: _PartKey, text: str) -> Iterator[Chunk]:
+    def _tell(self, item: Item, key: PartKey, text: str) -> Iterator[Chunk]:
         self._refused = self._refused or (key[0] == "refusal" and bool(text))
         if not text or item.done or key in item.whole:
             return
         yield from self._say(item, key, text)
 
-    def _say(self, item: _Item, key: _PartKey, text: str) -> Iterator[Chunk]:
-        gap = _GAPS.get(item.type, "") if item.told and key not in item.told else ""
+    def _say(self, item: Item, key: PartKey, text: str) -> Iterator[Chunk]:
+        gap = item.gap if item.told and key not in item.told else ""
         item.told.setdefault(key, []).append(text)
         yield from self._blocks.say(item.draft, gap + text)
 
-    def _tell_whole(self, item: _Item, key: _PartKey, text: str) -> Iterator[Chunk]:
+    def _tell_whole(self, item: Item, key: PartKey, text: str) -> Iterator[Chunk]:
         """A part as a whole: what is new in it is told; what contradicts the deltas wins at the end."""
         if not text or key in item.whole:
             return
@@ -250,7 +228,7 @@ class ResponsesDecoder(Decoder):
 
     # Calls.
 
-    def _begin_call(self, item: _Item) -> Iterator[Chunk]:
+    def _begin_call(self, item: Item) -> Iterator[Chunk]:
         begun = item.at is not None
         if item.at is None:
             item.at = self._blocks.take()
@@ -264,7 +242,7 @@ class ResponsesDecoder(Decoder):
         elif not begun and id:
             yield ToolCallDelta(item.at, mend(id))
 
-    def _argue(self, item: _Item, piece: str) -> Iterator[Chunk]:
+    def _argue(self, item: Item, piece: str) -> Iterator[Chunk]:
         if item.arguments is not None or not piece:
             return
         yield from self._begin_call(item)
@@ -272,13 +250,13 @@ class ResponsesDecoder(Decoder):
         if item.at is not None:
             yield ToolCallDelta(item.at, arguments=mend(piece))
 
-    def _argued(self, item: _Item, said: dict[str, Any]) -> Iterator[Chunk]:
+    def _argued(self, item: Item, said: dict[str, Any]) -> Iterator[Chunk]:
         """All arguments of a call. The server's last word on them: they win over the pieces."""
         yield from self._begin_call(item)
-        arguments = _arguments(said)
+        arguments = arguments_in(said)
         if item.arguments is None or (arguments.strip() and not item.arguments.strip()):
             if not arguments.strip():
-                arguments = "".join(item.pieces)
+                arguments = item.spelt
             elif not item.pieces and item.at is not None:
                 yield ToolCallDelta(item.at, arguments=mend(arguments))
             item.arguments = arguments
@@ -290,7 +268,7 @@ class ResponsesDecoder(Decoder):
         status = text_in(response, "status")
         status = status if status in ("completed", "incomplete", "failed", "cancelled") else event
         if status in ("failed", "cancelled"):
-            error = dict_in(response, "error") or {"message": f"the response is {status}"}
+            error = response.get("error") or {"message": f"the response is {status}"}
             self._failure = http_failures.in_stream(self._site, {"error": error})
             return
         for at, raw in enumerate(dicts_in(response, "output")):
@@ -298,14 +276,15 @@ class ResponsesDecoder(Decoder):
             if item is not None:
                 yield from self._settle(item, raw)
         self.done = True
-        if status == "completed":
-            self._kind = FinishKind.STOP
+        if status in ("completed", "done"):
+            cut = any(item.is_call and item.raw.get("status") == "incomplete" for item in self._items)
+            self._kind = FinishKind.MAX_TOKENS if cut else FinishKind.STOP
             return
         self._said = text_in(dict_in(response, "incomplete_details"), "reason") or None
         filtered = self._said == "content_filter"
         self._kind = FinishKind.CONTENT_FILTER if filtered else FinishKind.MAX_TOKENS
 
-    def _listed(self, at: int, raw: dict[str, Any]) -> _Item | None:
+    def _listed(self, at: int, raw: dict[str, Any]) -> Item | None:
         """The item that stands in the list of a response, new if it was never told."""
         type = text_in(raw, "type")
         if not type:
@@ -314,13 +293,16 @@ class ResponsesDecoder(Decoder):
         if named is not None:
             return named
         there = self._by_index.get(at)
-        if there is not None and _matches(there, raw):
+        if there is not None and there.matches(raw):
             return there
-        known = next((item for item in self._items if item.type == type and _says(item, raw)), None)
+        known = next((item for item in self._items if item.type == type and item.says(raw)), None)
         return known or self._new(raw, {"output_index": at})
 
     def _release(self) -> Iterator[Chunk]:
         for item in self._items:
+            for key, text in item.begun.items() if self.done else ():
+                if key not in item.told:
+                    yield from self._tell_whole(item, key, text)
             yield from self._blocks.release(item.draft)
 
     def _conclude(self) -> Iterator[Chunk]:
@@ -339,13 +321,13 @@ class ResponsesDecoder(Decoder):
         dropped = {call.at for call in calls} - {end.at for end in ends}
         yield from self._ended(kind, ends, self._entries(dropped), {"said": self._said} if self._said else {})
 
-    def _corrected(self, item: _Item) -> Iterator[Chunk]:
+    def _corrected(self, item: Item) -> Iterator[Chunk]:
         """The end of a block whose deltas told something else than the server's last word."""
         at = item.draft.at
         if at is None or item.type not in ("message", "reasoning") or item.parts == item.shown:
             return
         block = TextBlock if item.type == "message" else ReasoningBlock
-        yield BlockEnd(at, block(text=mend(item.joined(item.parts))))
+        yield BlockEnd(at, block(text=mend(item.gap.join(item.parts.values()))))
 
     def _entries(self, dropped: set[int]) -> tuple[JsonValue, ...] | None:
         entries: dict[int, JsonValue] = {}
@@ -368,43 +350,15 @@ def _index(said: dict[str, Any]) -> int:
     return -1 if index is None else index
 
 
-def _matches(item: _Item, raw: dict[str, Any]) -> bool:
-    """Whether the two can be the same item."""
-    return item.type == text_in(raw, "type") and not _differs(item, raw, "call_id")
-
-
-def _differs(item: _Item, raw: dict[str, Any], name: str) -> bool:
-    one, other = text_in(item.raw, name), text_in(raw, name)
-    return bool(one and other) and one != other
-
-
-def _says(item: _Item, raw: dict[str, Any]) -> bool:
-    """Whether the item has already said what `raw` says."""
-    if item.type == "function_call":
-        return not _differs(item, raw, "call_id") and item.spelt == _arguments(raw)
-    if item.type == "message":
-        return "".join(item.parts.values()) == "".join(text_in(part, "text") for part in dicts_in(raw, "content"))
-    return item.raw == raw
-
-
-def _has_state(item: _Item) -> bool:
-    return item.type != "reasoning" or bool(text_in(item.raw, "encrypted_content"))
-
-
-def _arguments(raw: dict[str, Any]) -> str:
-    arguments = raw.get("arguments")
-    if isinstance(arguments, str):
-        return arguments
-    return "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
-
-
 def _usage(said: dict[str, Any]) -> Usage | None:
     if not said:
         return None
+    details = dict_in(said, "input_tokens_details")
     return Usage(
         input_tokens=count_in(said, "input_tokens") or 0,
         output_tokens=count_in(said, "output_tokens") or 0,
-        cache_read_tokens=count_in(dict_in(said, "input_tokens_details"), "cached_tokens"),
+        cache_read_tokens=count_in(details, "cached_tokens"),
+        cache_write_tokens=count_in(details, "cache_write_tokens"),
         reasoning_tokens=count_in(dict_in(said, "output_tokens_details"), "reasoning_tokens"),
     )
 

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_BARE_ERROR = (b'{"error":', b'{"error" :')
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
@@ -87,6 +88,10 @@ class EventDecoder:
                 events.append(ServerEvent(self._name, "\n".join(self._data)))
             self._data, self._name, self._size = [], "", 0
             return
+        if line.startswith(_BARE_ERROR) and line.rstrip().endswith(
+            b"}"
+        ):  # not in the standard either: a failure that is no event at all
+            line = b"error:" + line
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"event":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any, Protocol
 
 import anyio
 
+from lifecycle.services.results import parse_arguments, thaw
 from lifecycle.vocabulary.assembly import Assembler
-from lifecycle.vocabulary.chunks import BlockEnd, Chunk, Finish, FinishKind, ToolCallDelta
+from lifecycle.vocabulary.chunks import BlockEnd, Chunk, Finish, FinishKind, ToolCallDelta, UsageReport
 from lifecycle.vocabulary.failures import Failure, FailureCode
 from lifecycle.vocabulary.messages import ReasoningBlock, TextBlock, ToolCallBlock
 from lifecycle.vocabulary.values import EMPTY
@@ -100,16 +100,20 @@ def account(chunks: Iterable[Chunk], sent_back: Any = None) -> dict[str, Any]:
         `tool_calls`: of a complete answer, each with `id`, `name`, `arguments` (an object or None), `arguments_raw` (as
         they were written) and whether it is `runnable`;
         `finish` and `finish_raw`: why it ended, in our words and, where they say more, in the server's;
-        `usage`: `input` and `output` tokens, or None;
+        `usage`: `input` and `output` tokens by the server's own count, or None;
         `blocks`: what goes back to the provider with the next request, or None;
         `error`: `class`, `retry`, `after_s`, `message`, `status`, `request_id`, or None.
     """
     assembler = Assembler()
     calls: dict[int, ToolCallBlock] = {}
     wrote: dict[int, str] = {}
+    usage: dict[str, Any] | None = None
     for chunk in chunks:
         assembler.add(chunk)
-        if isinstance(chunk, BlockEnd) and isinstance(chunk.block, ToolCallBlock):
+        if isinstance(chunk, UsageReport):
+            said = (chunk.extra or EMPTY).get("input", chunk.usage.input_tokens)
+            usage = {"input": said, "output": chunk.usage.output_tokens}
+        elif isinstance(chunk, BlockEnd) and isinstance(chunk.block, ToolCallBlock):
             calls.setdefault(chunk.at, chunk.block)
         elif isinstance(chunk, ToolCallDelta):
             wrote[chunk.at] = wrote.get(chunk.at, "") + chunk.arguments
@@ -127,7 +131,7 @@ def account(chunks: Iterable[Chunk], sent_back: Any = None) -> dict[str, Any]:
         else [],
         "finish": said.get(outcome),
         "finish_raw": extra.get("said"),
-        "usage": made.usage and {"input": made.usage.input_tokens, "output": made.usage.output_tokens},
+        "usage": usage,
         "blocks": sent_back,
         "error": finish.failure and _error(finish.failure),
     }
@@ -142,17 +146,14 @@ def _outcome(finish: Finish) -> str:
 
 
 def _call(call: ToolCallBlock, wrote: str, runs: bool) -> dict[str, Any]:
-    try:
-        said: Any = json.loads(call.arguments) if call.arguments.strip() else {}
-    except (ValueError, RecursionError):
-        said = None
-    whole = isinstance(said, dict)
+    said = parse_arguments(call.arguments)
+    whole = not isinstance(said, str)
     return {
         "id": call.id,
         "name": call.name,
-        "arguments": said if whole else None,
+        "arguments": thaw(said) if whole else None,
         "arguments_raw": wrote or call.arguments,
-        "runnable": runs and whole,
+        "runnable": runs and whole and bool(call.name),
     }
 
 

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from lifecycle.session.log import Session
 from lifecycle.session.surface import AnyMessage
-from lifecycle.vocabulary.chunks import Usage
 from lifecycle.vocabulary.events import (
     AssistantMessageEvent,
     CompactionEnd,
@@ -56,12 +55,6 @@ def weight_of(text: str) -> int:
     return -(-letters // 4)
 
 
-def _whole(usage: Usage) -> int:
-    """What a provider says that a request and its answer weigh. Some count what they had in their cache beside it."""
-    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
-    return usage.input_tokens + usage.output_tokens + (cached if cached > usage.input_tokens else 0)
-
-
 class Gauge:
     """What is known of one session, up to the event that was looked at last."""
 
@@ -100,7 +93,7 @@ class Gauge:
             case AssistantMessageEvent(usage=usage, interrupted=None):
                 self.recoveries = 0
                 if usage is not None and usage.input_tokens:
-                    self.tokens = _whole(usage)
+                    self.tokens = usage.input_tokens + usage.output_tokens
                     return
             case CompactionStart(compaction_id=id):
                 self.bracket = id

@@ -22,13 +22,18 @@ from .values import FrozenDict, JsonValue, Value, freeze_object, mend
 
 
 class Usage(Value, frozen=True):
-    """Tokens, as the provider reported them."""
+    """Tokens of one answer, by the provider's count. The optional ones are parts of the others; None is not known."""
 
     input_tokens: int = 0
+    """All that was read: what came out of the provider's cache, and what was put into it, included on every wire."""
     output_tokens: int = 0
+    """All that was written, reasoning included."""
     cache_read_tokens: int | None = None
+    """Of the input: what the provider had in its cache."""
     cache_write_tokens: int | None = None
+    """Of the input: what it put there."""
     reasoning_tokens: int | None = None
+    """Of the output: what was thought."""
 
 
 class FinishKind(StrEnum):
@@ -90,6 +95,8 @@ class BlockEnd(NamedTuple):
 
 
 class UsageReport(NamedTuple):
+    """The count so far. `extra` has `input` where the provider's own number of input tokens leaves cached ones out."""
+
     usage: Usage
     extra: FrozenDict | None = None
     type: str = "usage"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, cast
+
+import httpx
 
 from lifecycle.services.model import Model, PreparedCall
 from lifecycle.services.signal import CancelSignal
@@ -69,3 +71,14 @@ async def ask(model: Model, *args: Any, **kwargs: Any) -> Heard:
         async for chunk in stream:
             chunks.append(chunk)
     return Heard(chunks)
+
+
+class Bytewise(httpx.AsyncByteStream):
+    """A body of which each read is one byte."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for at in range(len(self.body)):
+            yield self.body[at : at + 1]

@@ -76,6 +76,24 @@ async def patient(ctx: Context) -> str:
     return "never"
 
 
+def grown() -> str:
+    """Was not there from the beginning."""
+    return "grown"
+
+
+@server.tool()
+async def grow(ctx: Context) -> str:
+    """Adds a tool and says so."""
+    server.add_tool(grown)
+    await ctx.notify_tools_changed()
+    await ctx.session.send_tool_list_changed()
+    return "there is more"
+
+
+NOTES = FOLDER / "notes"
+if NOTES.exists() and "die\n" in NOTES.read_text():
+    server.add_tool(grown, name="reborn")
+
 note(f"started {os.getpid()}")
 if len(sys.argv) > 2:
     server.run("streamable-http", port=int(sys.argv[3]), host="127.0.0.1")

@@ -204,7 +204,7 @@ def test_counts_are_totals_of_which_the_last_ones_hold() -> None:
         {"type": "message_stop"},
     )
 
-    assert answer.assembled.usage == Usage(input_tokens=25, output_tokens=9, cache_read_tokens=7)
+    assert answer.assembled.usage == Usage(input_tokens=32, output_tokens=9, cache_read_tokens=7)
 
 
 def test_an_answer_without_anything_in_it_is_empty_and_thinking_is_something() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
-from email.utils import formatdate
 
 import httpx
 import pytest
 from lifecycle_adapters.failure_classes import classify
-from lifecycle_adapters.http_failures import Site, in_stream, of_exception, of_response, retry_after
+from lifecycle_adapters.http_failures import Site, in_stream, of_exception, of_response
 from lifecycle_adapters.secret import Secret
 
 from lifecycle.vocabulary.failures import FailureCode
@@ -47,6 +45,19 @@ def error(message: str, **more: object) -> dict[str, object]:
         (None, {"object": "error", "message": "maximum context length", "code": 400}, FailureCode.CONTEXT_OVERFLOW),
         (None, "plain words", FailureCode.SERVER),
         (None, {"error": [1, 2]}, FailureCode.SERVER),
+        (None, {"error": "overloaded"}, FailureCode.OVERLOADED),
+        (None, {"errors": [{"message": "boom", "code": 429}]}, FailureCode.RATE_LIMIT),
+        (503, error("The engine is currently overloaded, please try again later", type="server_error"),
+         FailureCode.OVERLOADED),
+        (429, [error("Resource has been exhausted", status="RESOURCE_EXHAUSTED", code=429)], FailureCode.RATE_LIMIT),
+        (400, [error("API key not valid.", details=[{"reason": "API_KEY_INVALID"}])], FailureCode.AUTH),
+        (400, {"code": "Client specified an invalid argument", "error": "Incorrect API key provided: ab."},
+         FailureCode.AUTH),
+        (400, {"__type": "com.amazon#ThrottlingException", "message": "slower"}, FailureCode.RATE_LIMIT),
+        (400, error("Provider returned error", metadata={"raw": '{"error":{"message":"prompt is too long"}}'}),
+         FailureCode.CONTEXT_OVERFLOW),
+        (500, error('{"error": {"type": "overloaded_error", "message": "Overloaded"}}'), FailureCode.OVERLOADED),
+        (None, error("blocked", code="cyber_policy"), FailureCode.INVALID_REQUEST),
     ],
 )  # fmt: skip
 def test_a_refusal_is_classified_by_status_codes_and_words(status: int | None, body: object, code: FailureCode) -> None:
@@ -78,6 +89,15 @@ def test_a_refusal_is_classified_by_status_codes_and_words(status: int | None, b
         "too many tokens: the total number of tokens in the prompt cannot exceed 4081",
         "Prompt contains 9001 tokens, which is too large for the model's context.",
         "Requested token count exceeds the model's maximum context length of 8192 tokens.",
+        "The total number of tokens exceeds the model's context window",
+        "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+        "Prompt exceeds max length",
+        "too many tokens: total tokens exceeded limit",
+        "ContextWindowExceededError: This model's max context is 8192",
+        "Input length 5000 exceeds the maximum length of 4096",
+        "The conversation is too long, please shorten it",
+        "Trying to keep the first 9001 tokens when context the overflows.",
+        "输入内容过长，超过模型最大上下文长度",
     ],
 )
 def test_servers_have_many_words_for_a_conversation_that_is_too_long(words: str) -> None:
@@ -110,6 +130,11 @@ def test_servers_have_many_words_for_a_conversation_that_is_too_long(words: str)
         (400, error("tool context_window: description is too long"), FailureCode.INVALID_REQUEST),
         (401, error("context length exceeded"), FailureCode.AUTH),
         (None, error("busy", type="engine_overloaded_error"), FailureCode.OVERLOADED),
+        (400, error("Image exceeds the maximum size of 5 MB"), FailureCode.INVALID_REQUEST),
+        (429, {"error": "you've reached your hourly usage limit, please upgrade"}, FailureCode.RATE_LIMIT),
+        (429, error("Rate limit reached on tokens per day. Upgrade at https://console/settings/billing",
+                    code="rate_limit_exceeded"), FailureCode.RATE_LIMIT),
+        (429, {"error": {"code": "1302", "message": "您的账户已达到速率限制"}}, FailureCode.RATE_LIMIT),
         (None, error("x", code="model_not_found"), FailureCode.INVALID_REQUEST),
     ],
 )  # fmt: skip
@@ -117,6 +142,37 @@ def test_neither_a_limit_of_rate_nor_one_of_money_is_taken_for_another(
     status: int | None, body: object, code: FailureCode
 ) -> None:
     assert classify(status, body) is code
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, error("You have reached your specified API usage limits. You will regain access on 2026-04-01.")),
+        (402, ""),
+        (402, error("This request requires more credits, or fewer max_tokens.", code=402)),
+        (403, error("Key limit exceeded (total limit).", code=403)),
+        (403, {"code": 30001, "message": "Sorry, your account balance is insufficient"}),
+        (403, {"code": "Arrearage", "message": "Access denied, please make sure your account is in good standing."}),
+        (403, {"code": "AllocationQuota.FreeTierOnly", "message": "The free tier of the model has been exhausted."}),
+        (403, error("The request failed because your account has an overdue balance.", code="AccountOverdueError")),
+        (403, {"code": "no permission", "error": "Your team has used all available credits."}),
+        (412, error("Account is suspended, possibly due to reaching the monthly spending limit")),
+        (429, error("Your account is suspended, please check your plan and billing details")),
+        (429, {"error": {"code": "1113", "message": "您的账户已欠费，请充值后重试。"}}),
+    ],
+)
+def test_providers_have_many_words_for_an_account_that_is_used_up(status: int, body: object) -> None:
+    failure = of_response(SITE, status, {}, body)
+
+    assert (failure.code, failure.retryable) == ("QUOTA", False)
+
+
+def test_the_innermost_of_nested_errors_is_told() -> None:
+    raw = '{"error": {"message": "slow down, please", "type": "rate_limit_error"}}'
+    failure = in_stream(SITE, error("Provider returned error", code=429, metadata={"raw": raw}))
+
+    assert (failure.code, failure.status) == ("RATE_LIMIT", 429)
+    assert "slow down, please" in failure.message
 
 
 def test_a_server_may_say_that_the_same_request_is_not_to_be_sent_again() -> None:
@@ -138,36 +194,6 @@ def test_llama_cpp_says_that_the_context_is_too_small() -> None:
     assert (failure.code, failure.status, failure.retryable) == ("CONTEXT_OVERFLOW", 400, False)
     assert "too long for the model at http://host:1" in failure.message
     assert "3031 tokens" in failure.message
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({}, None),
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after": "0"}, 0.0),
-        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
-        ({"retry-after": "86400"}, 86400.0),
-        ({"retry-after": "Sat, 14 Mar 2026 12:00:07 GMT", "date": "Sat, 14 Mar 2026 12:00:00 GMT"}, 7.0),
-        ({"retry-after": "Sat, 14 Mar 2026 11:59:00 GMT", "date": "Sat, 14 Mar 2026 12:00:00 GMT"}, 0.0),
-        ({"retry-after": "Saturday, 14-Mar-26 12:00:07 GMT", "date": "Sat, 14 Mar 2026 12:00:00 GMT"}, 7.0),
-        ({"retry-after": "Sat Mar 14 12:00:07 2026", "date": "Sat, 14 Mar 2026 12:00:00 GMT"}, 7.0),
-        ({"retry-after": "99999999999"}, 99999999999.0),
-        *(({"retry-after": odd}, None) for odd in ("soon", "-5", "1e3", "0x10", "NaN", "inf", "", "1.5", "99:99:99")),
-        ({"retry-after-ms": "soon"}, None),
-    ],
-)
-def test_every_form_of_retry_after_is_read_and_an_odd_one_is_none(
-    headers: dict[str, str], seconds: float | None
-) -> None:
-    assert retry_after(headers) == seconds
-
-
-def test_without_a_date_of_the_server_our_own_clock_measures() -> None:
-    wait = retry_after({"retry-after": formatdate(time.time() + 100, usegmt=True)})
-
-    assert wait is not None
-    assert 90 < wait <= 101
 
 
 def test_a_failure_names_the_request_for_the_providers_support() -> None:

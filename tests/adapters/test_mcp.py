@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from lifecycle_adapters.mcp import McpProgress, McpServer, McpServerError, Restarts, tools_of
+from lifecycle_adapters.mcp import McpProgress, McpServer, McpServerError, Restarts, offering, tools_of
 from mcp import StdioServerParameters
 
 from lifecycle import Agent, tool
@@ -133,7 +133,7 @@ async def test_a_call_that_only_reads_is_made_again_when_the_server_dies(tmp_pat
 async def test_a_server_that_died_while_nobody_called_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lifecycle_adapters.mcp._PROBE_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("lifecycle_adapters.mcp_server._PROBE_AFTER_SECONDS", 0.0)
     with anyio.fail_after(40):
         async with McpServer("files", stdio(tmp_path)) as server:
             os.kill(pids(tmp_path)[0], signal.SIGKILL)
@@ -154,7 +154,7 @@ async def test_a_server_that_dies_again_and_again_is_left_alone(tmp_path: Path) 
 async def test_a_server_that_hangs_costs_its_time_and_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lifecycle_adapters.mcp._PROBE_SECONDS", 0.2)
+    monkeypatch.setattr("lifecycle_adapters.mcp_server._PROBE_SECONDS", 0.2)
     with anyio.fail_after(40):
         async with McpServer("files", stdio(tmp_path), call_seconds=0.5) as server:
             results = await turn(("hang", {}), ("write", {"text": "x"}), tools=tools_of(server))
@@ -173,6 +173,7 @@ async def test_progress_is_passed_on_and_a_cancel_reaches_the_server(tmp_path: P
             async with Agent(model, tools=tools_of(server)) as agent:
                 agent.followup("go")
                 await until(lambda: bool(heard))
+                watched = [event.data for event in agent.session.events if event.type == "mcp/progress"]
                 agent.cancel()
                 await agent.when_idle()
                 assert [*Results(agent).errors.values()] == ["ABORTED"]
@@ -180,8 +181,44 @@ async def test_progress_is_passed_on_and_a_cancel_reaches_the_server(tmp_path: P
             results = await turn(("write", {"text": "after"}), tools=tools_of(server))
 
     assert (heard[0].server, heard[0].progress, heard[0].total, heard[0].message) == ("files", 1.0, 4.0, "on my way")
+    assert [(told.server, told.progress, told.total, told.message) for told in watched] == [
+        ("files", 1.0, 4.0, "on my way")
+    ]
     assert [*results.told.values()] == ["wrote after"]
     assert len(pids(tmp_path)) == 1
+
+
+async def test_an_agent_follows_what_the_server_offers_then_and_after_a_restart(tmp_path: Path) -> None:
+    with anyio.fail_after(40):
+        async with McpServer("files", stdio(tmp_path)) as server:
+            calls = ["grow", "grown", "die", "reborn", "grown"]
+            model = ScriptedModel(*(Reply(calls=[(name, {})]) for name in calls), Reply(text="done"))
+            async with Agent(model, tools=[ours], hooks=offering(server)) as agent:
+                agent.followup("go")
+                await agent.when_idle()
+                results = Results(agent)
+                offered = [{spec.name for spec in request.tools} for request in model.requests]
+
+    told = [*results.told.values()]
+    assert told[:2] == ["there is more", "grown"]
+    assert "ended while die ran" in told[2]
+    assert told[3] == "grown"
+    assert [*results.errors.values()] == ["MCP_SERVER_ENDED", "UNKNOWN_TOOL"]
+    assert [("grown" in names, "reborn" in names) for names in offered] == [
+        (False, False),
+        (True, False),
+        (True, False),
+        (False, True),
+        (False, True),
+        (False, True),
+    ]
+    assert all("ours" in names for names in offered)
+
+
+@tool
+def ours() -> str:
+    """Stays whatever the server does."""
+    return "ours"
 
 
 async def test_names_that_collide_are_prefixed_on_both_sides(tmp_path: Path) -> None:

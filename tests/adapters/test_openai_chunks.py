@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from lifecycle_adapters.http_failures import Site
 from lifecycle_adapters.openai_chunks import ChatDecoder
+from lifecycle_adapters.openai_messages import answer as message_of
 from lifecycle_adapters.sse import ServerEvent
 
 from lifecycle.vocabulary.chunks import BlockStart, Chunk, FinishKind, TextDelta, ToolCallDelta, Usage, UsageReport
 from lifecycle.vocabulary.failures import FailureCode
+from lifecycle.vocabulary.messages import AssistantMessage
+from lifecycle.vocabulary.values import FrozenDict
 from tests.adapters.asking import Heard
 
 SITE = Site("http://host:1")
@@ -270,3 +273,49 @@ def test_ten_thousand_fragments_take_linear_time() -> None:
     many = [fragment(0, "a", "x", "a" * 100) for _ in range(10_000)]
 
     assert len(calls(*many)[0][2]) == 1_000_000
+
+
+def detail(kind: str, at: int = 0, **more: Any) -> dict[str, Any]:
+    return {"type": f"reasoning.{kind}", "index": at, **more}
+
+
+def test_reasoning_details_are_joined_from_their_pieces_and_go_back_whole() -> None:
+    answer = heard(
+        said({"reasoning": "wh", "reasoning_details": [detail("text", text="wh", format="f", signature=None)]}),
+        said({"reasoning": "y", "reasoning_details": [detail("text", text="y")]}),
+        said({"reasoning_details": [detail("text", text="", signature="sig")]}),
+        said({"reasoning_details": [detail("encrypted", 1, data="e1", id="call_1")]}),
+        said({"reasoning_details": [detail("encrypted", 2, data="e2")]}),
+        fragment(id="call_1", name="f", args="{}"),
+        said(finish="tool_calls"),
+    )
+
+    assert answer.reasoning == "why"
+    assert sent_back(answer)["reasoning_details"] == [
+        {"type": "reasoning.text", "index": 0, "text": "why", "format": "f", "signature": "sig"},
+        {"type": "reasoning.encrypted", "index": 1, "data": "e1", "id": "call_1"},
+        {"type": "reasoning.encrypted", "index": 2, "data": "e2"},
+    ]
+    assert "reasoning_details" not in sent_back(answer, model="another")
+
+
+def test_reasoning_details_that_show_nothing_go_back_too() -> None:
+    answer = heard(said({"reasoning_details": [detail("encrypted", data="e")]}), said({"content": "x"}, "stop"))
+
+    assert (answer.reasoning, answer.text) == ("", "x")
+    assert sent_back(answer)["reasoning_details"] == [detail("encrypted", data="e")]
+
+
+def test_what_google_wants_back_with_a_call_goes_back_with_it() -> None:
+    extra = {"google": {"thought_signature": "sig"}}
+    first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}, "extra_content": extra}
+    answer = heard(said({"tool_calls": [first]}), fragment(1, "b", "g", "{}"), said(finish="stop"))
+
+    assert [call.get("extra_content") for call in sent_back(answer)["tool_calls"]] == [extra, None]
+
+
+def sent_back(given: Heard, model: str = "m") -> dict[str, Any]:
+    source = FrozenDict(provider="p", model="m")
+    message = AssistantMessage(content=given.assembled.blocks, source=source, replay=given.assembled.replay)
+    spelt: dict[str, Any] = json.loads(json.dumps(message_of(message, "p", model)))
+    return spelt

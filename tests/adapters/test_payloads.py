@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from lifecycle_adapters.openai_responses import OpenAIResponses
 from lifecycle_adapters.recording import Replayed
 
 from lifecycle.commands.decode import account
-from tests.adapters.asking import ask
+from tests.adapters.asking import Bytewise, ask
 from tests.adapters.server import Visit, serving
 
 pytestmark = pytest.mark.anyio
@@ -91,15 +91,6 @@ async def test_a_recorded_stream_is_understood_byte_by_byte(case: dict[str, Any]
         heard = await ask(WIRES[case["api"]]("http://h/v1", "m", "test-key-1", client=client))
 
     assert not problems(case, account(heard.chunks), {"blocks"})
-
-
-class Bytewise(httpx.AsyncByteStream):
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for at in range(len(self.body)):
-            yield self.body[at : at + 1]
 
 
 @pytest.mark.parametrize("case", cases("overflow-table"))

@@ -36,6 +36,8 @@ def decoded(*reads: bytes) -> list[ServerEvent]:
         (b"event: ping\n\ndata: a\n\n", ["a"]),
         (b"\n\n\ndata: a\n\n", ["a"]),
         (b"data: broken \xff byte\n\n", ["broken \ufffd byte"]),
+        (b'data: a\n\n{"error": {"code": 500}}\n\n', ["a", '{"error": {"code": 500}}']),
+        (b'{"error": {\n"code": 500}}\ndata: a\n\n', ["a"]),
     ],
 )
 def test_a_body_gives_the_same_events_whole_and_byte_by_byte(body: bytes, data: list[str]) -> None:
