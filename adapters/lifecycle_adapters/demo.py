@@ -12,26 +12,22 @@ import json
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import h11
 from anyio.abc import SocketAttribute, SocketStream
 
-from lifecycle.services.hooks import Hooks, Registration
-from lifecycle.services.points import RequestErrorPayload, Retry
-
 from .demo_script import DEMO_MODEL, Answer, Overloaded, Script
 
-if TYPE_CHECKING:
-    from lifecycle.services.listeners import Next
-
-__all__ = ["DEMO_MODEL", "demo_provider", "retry_once"]
+__all__ = ["DEMO_MODEL", "demo_provider"]
 
 _MOST_BYTES = 64 * 1024 * 1024
 _READ_BYTES = 64 * 1024
 _PIECE = re.compile(r"\s*\S{1,24}|\s+")
 """A delta of a text: about a word."""
+_WAIT_MS = 30_000
+"""What it asks to wait after a refusal, for each second of pace."""
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, h11.ProtocolError)
 
 
@@ -60,17 +56,6 @@ async def demo_provider(*, pace_seconds: float = 0.0) -> AsyncGenerator[str]:
         visits.cancel_scope.cancel()
     if failed is not None:
         raise failed
-
-
-def retry_once(hooks: Hooks, *, times: int = 1) -> Registration:
-    """Let `hooks` send a request again at once, at most `times` a step, where its failure may pass by itself."""
-
-    async def retry_at_once(payload: RequestErrorPayload, next: Next[Retry | None]) -> Retry | None:
-        if payload.failure.retryable and payload.attempt <= times:
-            return Retry()
-        return await next()
-
-    return hooks.listen("agent/request-error", retry_at_once)
 
 
 class _Connection:
@@ -121,13 +106,14 @@ class _Connection:
         sent = b"".join(self._http.send(event) or b"" for event in events)
         await self._stream.send(sent)
 
-    async def _whole(self, status: int, body: dict[str, Any]) -> None:
+    async def _whole(self, status: int, body: dict[str, Any], **more: str) -> None:
         content = json.dumps(body).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(content)))]
+        headers += [(name.replace("_", "-"), value) for name, value in more.items()]
         await self._send(h11.Response(status_code=status, headers=headers), h11.Data(data=content), h11.EndOfMessage())
 
-    async def _refuse(self, status: int, message: str, type: str) -> None:
-        await self._whole(status, {"error": {"message": message, "type": type, "code": None}})
+    async def _refuse(self, status: int, message: str, type: str, **headers: str) -> None:
+        await self._whole(status, {"error": {"message": message, "type": type, "code": None}}, **headers)
 
     async def _answer(self, method: bytes, path: str, body: bytes) -> None:
         if method == b"GET" and path.endswith("/models"):
@@ -152,7 +138,9 @@ class _Connection:
             await self._refuse(400, f"the request cannot be read: {wrong}", "invalid_request_error")
             return
         if isinstance(reply, Overloaded):
-            await self._refuse(503, "the script fails this attempt on purpose, to show a retry", "overloaded_error")
+            why = "the script fails this attempt on purpose, to show a retry"
+            wait = str(max(1, round(self._pace_seconds * _WAIT_MS)))
+            await self._refuse(503, why, "overloaded_error", retry_after_ms=wait)
             return
         usage = _usage(len(body), reply)
         if request.get("stream"):

@@ -6,18 +6,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from lifecycle.services.hooks import Hooks
-
-from .demo import DEMO_MODEL, demo_provider, retry_once
+from .demo import DEMO_MODEL, demo_provider
 from .openai_chat import OpenAIChat
 
 
 @asynccontextmanager
-async def demo(hooks: Hooks, *, pace_seconds: float = 0.01, record: Path | None = None) -> AsyncGenerator[OpenAIChat]:
-    """The demo provider behind real HTTP on the loopback interface, and the retry that its first failure needs.
+async def demo(*, pace_seconds: float = 0.01, record: Path | None = None) -> AsyncGenerator[OpenAIChat]:
+    """The demo provider behind real HTTP on the loopback interface. Its first answer is a refusal, to show a retry.
 
     Args:
-        hooks: The agent's listeners; gets one that sends a request again at once that may pass by itself.
         pace_seconds: The pause before each delta, so that a person can watch it arrive.
         record: A folder that gets each response as a file.
     """
@@ -25,5 +22,4 @@ async def demo(hooks: Hooks, *, pace_seconds: float = 0.01, record: Path | None 
         demo_provider(pace_seconds=pace_seconds) as base_url,
         OpenAIChat(base_url, DEMO_MODEL, provider="demo", env=None, record=record) as model,
     ):
-        with retry_once(hooks):
-            yield model
+        yield model

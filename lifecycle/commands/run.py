@@ -17,6 +17,7 @@ import anyio
 from lifecycle.driver.agent import Agent
 from lifecycle.driver.options import AgentOptions
 from lifecycle.errors import SessionError
+from lifecycle.policies.retry import retrying
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.model import Model
 from lifecycle.services.workspace import workspace_tools
@@ -63,6 +64,12 @@ def declare(commands: Any) -> None:
         metavar="DIR",
         type=Path,
         help="keep each response in this folder, without keys, for lifecycle decode",
+    )
+    provider.add_argument(
+        "--no-retry",
+        dest="retry",
+        action="store_false",
+        help="end the turn with the first request that fails, also where waiting and asking again might help",
     )
     parser.add_argument("--system", metavar="TEXT", help="the system prompt")
     parser.add_argument(
@@ -134,7 +141,7 @@ def _check_provider(args: argparse.Namespace) -> None:
 
 
 @asynccontextmanager
-async def _provider(args: argparse.Namespace, hooks: Hooks) -> AsyncGenerator[tuple[Model, str]]:
+async def _provider(args: argparse.Namespace) -> AsyncGenerator[tuple[Model, str]]:
     """The model that the call asks for, and a line that says which it is."""
     kept: dict[str, Any] = {} if args.record is None else {"record": args.record}
     if args.local:
@@ -149,7 +156,7 @@ async def _provider(args: argparse.Namespace, hooks: Hooks) -> AsyncGenerator[tu
             yield model, f"{args.model} answers, over {name}."
     else:
         demo: Any = plugin("lifecycle.providers", "demo")
-        async with demo(hooks, **kept) as model:
+        async with demo(**kept) as model:
             yield (
                 model,
                 "No provider was named, so the embedded demo provider answers: it follows a script and is no model.",
@@ -173,8 +180,8 @@ async def _in_store(args: argparse.Namespace, prompt: str, workspace: Path, cons
     async with open_store(store_path(args.store), make=True) as store:
         # Before the provider: a store that cannot be used is known before anybody is asked. No event, no row.
         session = await (store.create() if args.session is None else _resumed(store, args.session, console))
-        hooks = Hooks()
-        async with _provider(args, hooks) as (model, which):
+        hooks = retrying() if args.retry else Hooks()
+        async with _provider(args) as (model, which):
             options = AgentOptions(system=args.system, max_tokens=args.max_tokens, effort=args.effort)
             agent = Agent(model, tools=workspace_tools(workspace), hooks=hooks, session=session, options=options)
             if not args.json:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.points import (
     AgentHandle,
     EventPayload,
-    RequestErrorPayload,
     StepPayload,
     StreamChunk,
     StreamPayload,
@@ -20,6 +18,7 @@ from lifecycle.vocabulary.events import (
     AssistantAttempt,
     AssistantMessageEvent,
     Event,
+    LlmRetry,
     Replace,
     RequestContext,
     StepStart,
@@ -108,7 +107,6 @@ class Transcript:
         hooks.listen("session/event", self._event)
         hooks.listen("agent/assistant-stream", self._stream)
         hooks.listen("agent/step-boundary", self._boundary)
-        hooks.listen("agent/request-error", self._failure, prepend=True)
 
     def _boundary(self, payload: StepPayload) -> None:
         self._step = payload.step
@@ -123,18 +121,13 @@ class Transcript:
         else:
             self._console.end_text()
 
-    async def _failure(self, payload: RequestErrorPayload, next: Callable[[], Awaitable[Any]]) -> Any:
-        self._place(payload.agent)
-        answer = await next()
-        if answer is not None:  # the turn's end tells what was not mended
-            self._console.say(f"! request {_failed(payload.failure)}; asking again")
-        return answer
-
     def _event(self, payload: EventPayload) -> None:
         self._tally.add(payload.event)
         self._place(payload.agent)
         for line in tool_lines(payload.event, self._tally):
             self._console.line(line)
+        if isinstance(payload.event.data, LlmRetry):  # what was not mended is told at the end of the turn
+            self._console.say(f"! request {_failed(payload.event.data.failure)}; {_again(payload.event.data)}")
 
     def _place(self, agent: AgentHandle) -> None:
         """The innermost run that is open, and its phase."""
@@ -186,6 +179,8 @@ def story_lines(events: Iterable[Event]) -> Iterable[str]:
             case AssistantAttempt(stream=stream):
                 failure = _failure_in(stream)
                 yield "! request was cut off" if failure is None else f"! request {_failed(failure)}"
+            case LlmRetry():
+                yield f"({_again(event.data)})"
             case AssistantMessageEvent(message=message, interrupted=interrupted):
                 if said := text_of(message):
                     yield said + (" [interrupted]" if interrupted else "")
@@ -205,7 +200,8 @@ def told(reason: TurnEndReason) -> str:
     """How a turn ended, in words."""
     match reason:
         case Errored(error=failure):
-            return _failed(failure)
+            wait = failure.retry_after or 0.0
+            return _failed(failure) + (f"; it asks to wait {_seconds(wait)} before the next request" if wait else "")
         case Aborted(reason=HookCancel(reason=why)):
             return f"was cancelled by a hook: {why}"
         case Aborted(reason=cause):
@@ -225,6 +221,15 @@ def told(reason: TurnEndReason) -> str:
 
 def _failed(failure: Failure) -> str:
     return f"failed ({failure.code}): {failure.message}"
+
+
+def _again(retry: LlmRetry) -> str:
+    begins = ", and the answer begins again" if retry.shown else ""
+    return f"asking again in {_seconds(retry.delay_ms / 1_000)}{begins}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.3g} s"
 
 
 def count(n: int, what: str, failed: int = 0) -> str:

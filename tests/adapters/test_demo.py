@@ -9,15 +9,11 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from lifecycle_adapters.demo import DEMO_MODEL, demo_provider, retry_once
+from lifecycle_adapters.demo import DEMO_MODEL, demo_provider
 from lifecycle_adapters.demo_script import Answer, Overloaded, Script
 from lifecycle_adapters.openai_chat import OpenAIChat
 
-from lifecycle.services.hooks import Hooks
-from lifecycle.services.points import RequestErrorPayload, Retry
-from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.chunks import FinishKind, TextDelta, ToolCallDelta
-from lifecycle.vocabulary.failures import Failure
 from lifecycle.vocabulary.messages import (
     AssistantMessage,
     Message,
@@ -76,6 +72,7 @@ async def test_a_turn_fails_once_calls_two_tools_then_one_and_answers_from_their
             failed, looked, searched, answered = await turn(model, [], "What glows?")
 
     assert (failed.failure.code, failed.failure.status, failed.failure.retryable) == ("OVERLOADED", 503, True)
+    assert failed.failure.retry_after == 0.001
     assert "on purpose" in failed.failure.message
     assert "I am a script, not a model" in looked.text
     assert [(call.name, call.arguments) for call in looked.calls] == [
@@ -238,26 +235,3 @@ def test_the_script_comes_to_an_end_though_somebody_speaks_after_each_result() -
         messages.append({"role": "assistant", "tool_calls": calls})
         messages += [{"role": "tool", "tool_call_id": call.id, "content": "x"} for call in reply.calls]
         messages.append({"role": "user", "content": "by the way"})
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("attempt", "retryable", "again"), [(1, True, True), (2, True, False), (1, False, False), (1, None, False)]
-)
-async def test_the_retry_hook_sends_again_once_what_may_pass_by_itself(
-    attempt: int, retryable: bool | None, again: bool
-) -> None:
-    hooks = Hooks()
-    failure = Failure(message="busy", retryable=retryable)
-    agent: Any = None
-    payload = RequestErrorPayload(agent, 1, 1, CancelSignal(), attempt, "p", failure, None)
-
-    with retry_once(hooks):
-        answer = await hooks.waterfall("agent/request-error", payload, unrecovered)
-
-    assert answer == (Retry() if again else None)
-    assert await hooks.waterfall("agent/request-error", payload, unrecovered) is None
-
-
-def unrecovered(_: RequestErrorPayload) -> Retry | None:
-    return None

@@ -89,7 +89,7 @@ def _offer(tools: Iterable[Tool]) -> None:
 
 
 @asynccontextmanager
-async def _never_starts(hooks: object) -> AsyncGenerator[None]:
+async def _never_starts() -> AsyncGenerator[None]:
     _say("starting")
     await anyio.sleep_forever()
     yield

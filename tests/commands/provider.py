@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any, TypeAlias
+
+from lifecycle.vocabulary.values import EMPTY
 
 Answer: TypeAlias = Callable[[BaseHTTPRequestHandler], None]
 
@@ -35,7 +37,13 @@ def serving(answer: Answer) -> Generator[str]:
         server.server_close()
 
 
-def refusing(status: int, **error: object) -> Answer:
+def one_by_one(*answers: Answer) -> Answer:
+    """The first request gets the first answer, and so on."""
+    waiting = iter(answers)
+    return lambda request: next(waiting)(request)
+
+
+def refusing(status: int, headers: Mapping[str, str] = EMPTY, **error: object) -> Answer:
     """Each request is refused."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
@@ -43,6 +51,8 @@ def refusing(status: int, **error: object) -> Answer:
         request.send_response(status)
         request.send_header("Content-Type", "application/json")
         request.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            request.send_header(name, value)
         request.end_headers()
         request.wfile.write(body)
 
@@ -67,6 +77,20 @@ def streaming(pieces: Iterable[str | Event]) -> Answer:
             request.wfile.write(b"data: [DONE]\n\n")
         except (BrokenPipeError, ConnectionResetError):
             pass  # the turn was cancelled
+
+    return answer
+
+
+def breaking_off(piece: str) -> Answer:
+    """Each request gets this piece of text, and then the connection is closed."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("Content-Type", "text/event-stream")
+        request.send_header("Content-Length", "100000")
+        request.end_headers()
+        _say(request, {"content": piece})
+        request.close_connection = True
 
     return answer
 

@@ -70,7 +70,7 @@ def test_a_connection_that_is_refused(store: Path) -> None:
     with closing(socket.socket()) as unused:  # bound and not listening: nobody else can take the port
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-        ended = here("run", "--base-url", url, "--model", "m", "hi")
+        ended = here("run", "--no-retry", "--base-url", url, "--model", "m", "hi")
 
     failed(ended, "failed (TRANSPORT)", f"cannot connect to {url.removesuffix('/v1')}", "is the server running?")
     assert "running?\n" in ended.err

@@ -30,6 +30,8 @@ live agent/assistant-stream start
 live agent/assistant-stream chunk
 durable assistant/attempt
 live agent/assistant-stream end
+durable llm/retry
+durable llm/retry-started
 live agent/assistant-stream start
 live agent/assistant-stream chunk
 durable assistant/message

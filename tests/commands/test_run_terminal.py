@@ -63,7 +63,7 @@ def test_on_a_terminal_the_place_is_one_line_that_is_overwritten_and_taken_away(
     assert not any(line.startswith("[") for line in screen)
     assert screen[0].startswith("No provider was named")
     assert screen[1].startswith("! request failed (OVERLOADED): ")
-    assert screen[1].endswith("; asking again")
+    assert screen[1].endswith("; asking again in 0.001 s")
     assert screen[2:10] == [
         "I am a script, not a model; I follow a fixed plan so that you can see a turn run. First I look around.",
         '→ list_files {"path": "."}',

@@ -345,11 +345,6 @@ def test_the_policy_breaks_no_rule_of_the_lifecycle() -> None:
     assert len(made) > 80
 
 
-@pytest.mark.slow
-def test_the_policy_breaks_no_rule_of_the_lifecycle_in_a_long_search() -> None:
-    check_hooks(build_compacting, examples=5_000, seed=1, backends=BACKENDS, invariants=[whole])
-
-
 def whole(run: Any) -> Iterator[str]:
     """No request of a run that nobody vetoed holds a torn pair, and no bracket is left open."""
     events: Sequence[Event] = run.events

@@ -179,5 +179,5 @@ async def test_the_policy_answers_with_text_only(caplog: pytest.LogCaptureFixtur
 
 
 def test_the_policy_breaks_no_rule_of_the_lifecycle() -> None:
-    report = check_hooks(build_context, examples=60, seed=7, backends=BACKENDS)
+    report = check_hooks(build_context, examples=80, seed=7, backends=BACKENDS)
     report.coverage.require(verdicts=[("system-prompt/assemble", "PromptAssembly")])

@@ -173,7 +173,7 @@ def build_planning() -> Hooks:
 
 
 def test_the_policy_breaks_no_rule_of_the_lifecycle() -> None:
-    report = check_hooks(build_planning, examples=60, seed=7, backends=BACKENDS)
+    report = check_hooks(build_planning, examples=80, seed=7, backends=BACKENDS)
     report.coverage.require(
         verdicts=[
             ("tools/pre-execute", "Allow"),

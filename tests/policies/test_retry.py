@@ -138,8 +138,3 @@ def build_retrying() -> Hooks:
 def test_the_policy_breaks_no_rule_of_the_lifecycle() -> None:
     report = check_hooks(build_retrying, examples=80, seed=7, backends=BACKENDS)
     report.coverage.require(verdicts=[("agent/request-error", "Retry"), ("agent/request-error", "None")])
-
-
-@pytest.mark.slow
-def test_the_policy_breaks_no_rule_of_the_lifecycle_in_a_long_search() -> None:
-    check_hooks(build_retrying, examples=5_000, seed=1, backends=BACKENDS)

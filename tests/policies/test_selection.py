@@ -162,5 +162,5 @@ def build_switching() -> Hooks:
 
 
 def test_the_policy_breaks_no_rule_of_the_lifecycle() -> None:
-    report = check_hooks(build_switching, examples=60, seed=7, backends=BACKENDS)
+    report = check_hooks(build_switching, examples=80, seed=7, backends=BACKENDS)
     report.coverage.require(verdicts=[("agent/model", "ModelSelection"), ("agent/pre-step", "Enter")])

@@ -60,6 +60,12 @@ def test_all_policies_together_break_no_rule_where_requests_overflow(build: Call
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("build", BUILDERS, ids=lambda build: build.__name__)
+def test_each_policy_by_itself_breaks_no_rule_in_a_long_search(build: Callable[[], Hooks]) -> None:
+    check_hooks(build, examples=5_000, seed=1, backends=BACKENDS, invariants=[test_compaction.whole])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_all_policies_in_any_order_break_no_rule_in_a_long_search(seed: int) -> None:
     order = list(BUILDERS)
