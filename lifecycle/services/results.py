@@ -12,6 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from lifecycle.errors import NotJsonError
 from lifecycle.vocabulary.events import ToolFault
+from lifecycle.vocabulary.failures import render_chain
 from lifecycle.vocabulary.messages import Content, ImageBlock, TextBlock, text
 from lifecycle.vocabulary.values import FrozenDict, JsonValue, Value, freeze, mend
 
@@ -56,7 +57,8 @@ def outcome_of(returned: object, tool: str) -> ToolOutcome:
     except NotJsonError as wrong:
         return _invalid(returned, tool, f"{type(returned).__name__}: {wrong.path or 'it'} {wrong.reason}")
     except Exception as wrong:  # a serializer of the value's own
-        return _invalid(returned, tool, f"{type(returned).__name__}, which could not be told as JSON: {wrong!r}")
+        why = render_chain(wrong)
+        return _invalid(returned, tool, f"{type(returned).__name__}, which could not be told as JSON: {why}")
     return ToolOutcome(text(_told(value)), value=value)
 
 

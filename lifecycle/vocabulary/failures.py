@@ -54,16 +54,36 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def render_chain(error: BaseException) -> str:
-    """`error` and what caused it, outermost first, as one line."""
+    """`error` and what caused it, outermost first, as one line; a group with what it holds. Never raises."""
+    return mend(_chain(error, set()))
+
+
+_SHOWN = 5
+"""How many exceptions of a group are told."""
+
+
+def _chain(error: BaseException, seen: set[int]) -> str:
     parts: list[str] = []
-    seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        text = str(current).strip()
-        parts.append(f"{type(current).__name__}: {text}" if text else type(current).__name__)
+        parts.append(_rendered(current, seen))
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return mend(", caused by ".join(parts))
+    return ", caused by ".join(parts)
+
+
+def _rendered(error: BaseException, seen: set[int]) -> str:
+    name = type(error).__name__
+    try:
+        said = str(error).strip()
+    except Exception as wrong:  # of a class of somebody else's
+        said = f"its text cannot be told ({type(wrong).__name__})"
+    if isinstance(error, BaseExceptionGroup):
+        held: tuple[BaseException, ...] = error.exceptions
+        told = [_chain(one, seen) or type(one).__name__ for one in held[:_SHOWN]]
+        rest = [f"and {len(held) - _SHOWN} more"] if len(held) > _SHOWN else []
+        said = f"{said}: {'; '.join([*told, *rest])}"
+    return f"{name}: {said}" if said else name
 
 
 class UserCancel(Value, frozen=True):
