@@ -9,10 +9,34 @@ import subprocess
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 
-def find_programs() -> Path | None:
+IN_CI = os.environ.get("CI", "") not in ("", "false", "0")
+
+
+def lacking() -> str | None:
+    """What this machine lacks for a server and a client of it, in a sentence; None if nothing."""
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed: pip install 'turn-lifecycle[postgres]'"
+    if _programs() is None:
+        return (
+            "the programs of a PostgreSQL server are not installed: apt-get install postgresql, or put initdb on PATH"
+        )
+    return None
+
+
+def demand(lack: str | None, *, in_ci: bool = IN_CI) -> None:
+    """Skip the test that needs what is lacking; in CI, where nothing may be left untried, fail it."""
+    if lack is not None and in_ci:
+        pytest.fail(f"CI tries every store, and {lack}")
+    if lack is not None:
+        pytest.skip(lack)
+
+
+def _programs() -> Path | None:
     """The folder of the server's programs, if there is one."""
     found = shutil.which("initdb")
     folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -20,8 +44,14 @@ def find_programs() -> Path | None:
 
 
 @contextmanager
-def postgres(programs: Path) -> Generator[str]:
-    """A running server; how to connect to it. It syncs as in earnest. As root it runs as `nobody`, since it must."""
+def postgres() -> Generator[str]:
+    """A running server; how to connect to it. It syncs as in earnest. As root it runs as `nobody`, since it must.
+
+    Where it cannot run, the test is skipped, or in CI fails.
+    """
+    demand(lacking())
+    programs = _programs()
+    assert programs is not None
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # not below pytest's own folder, where nobody may pass
     user = "nobody" if getpass.getuser() == "root" else None
     try:

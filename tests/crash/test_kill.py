@@ -14,19 +14,17 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..adapters.postgres_server import find_programs, postgres
+from ..adapters.postgres_server import postgres
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 ROOT = Path(__file__).resolve().parents[2]
 LAST = 70
 """About how many points a run of the story has."""
-PROGRAMS = find_programs() if find_spec("psycopg") else None
 STORES = [(kind, backend) for kind in ("sqlite", "jsonl") for backend in ("asyncio", "trio")]
 POSTGRES = [("postgres", "asyncio"), ("postgres", "trio")]
 
@@ -98,17 +96,16 @@ def test_some_processes_are_killed_anywhere(tmp_path: Path) -> None:
     assert Counter(ended)[-9] >= len(asked)  # they do die
 
 
-@pytest.mark.skipif(PROGRAMS is None, reason="this machine has no PostgreSQL server, or no psycopg")
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_some_processes_are_killed_that_keep_their_sessions_in_postgresql(backend: str, tmp_path: Path) -> None:
-    assert PROGRAMS is not None
+def test_some_processes_are_killed_that_keep_their_sessions_in_postgresql(
+    backend: str, tmp_path: Path, postgres_server: str
+) -> None:
     chosen = seed()
     sys.stdout.write(f"CRASH_SEED={chosen}\n")
     chance = random.Random(chosen)
     points = [(kill, chance.randrange(1, 40)) for kill in chance.sample(range(1, LAST), 2)]
 
-    with postgres(PROGRAMS) as server:
-        done = perform(cases(tmp_path, points, "postgres", backend), server)
+    done = perform(cases(tmp_path, points, "postgres", backend), postgres_server)
 
     assert Counter(code for _, found in done for code in found["ended"])[-9]
 
@@ -123,9 +120,7 @@ def test_all_processes_are_killed_everywhere(kind: str, backend: str, durability
     with ExitStack() as stack:
         server = ""
         if kind == "postgres":
-            if PROGRAMS is None:
-                pytest.skip("this machine has no PostgreSQL server, or no psycopg")
-            server = stack.enter_context(postgres(PROGRAMS))
+            server = stack.enter_context(postgres())
         where = range(1, length(tmp_path, kind, backend, durability, server))
         points = [(kill, again) for kill in where for again in sorted({1, 4, chance.randrange(5, 50)})]
         done = perform(cases(tmp_path, points, kind, backend, durability), server)

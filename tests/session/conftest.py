@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -25,28 +22,3 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "jsonl":
         return JsonlStore(tmp_path / "sessions", clock=ticking())
     return SqliteStore(tmp_path / "sessions.db", clock=ticking())
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real disk of 256 KiB; skipped where mounting one is not permitted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small disk is not permitted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
-@pytest.fixture
-def shared_folder() -> Iterator[Path]:
-    """A folder that everybody can reach, unlike that of pytest."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
