@@ -10,16 +10,17 @@ All calls to the database are made in worker threads, so it runs on asyncio and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import anyio.to_thread
 from psycopg import Connection
 
-from lifecycle.errors import SessionHasChildrenError, SessionLockedError, StoreError
+from lifecycle.errors import SessionFormatError, SessionHasChildrenError, SessionLockedError, StoreError
 from lifecycle.session.base import Kept, StoreBase
 from lifecycle.session.loading import decoded
+from lifecycle.session.reading import LONGEST_LINE
 from lifecycle.session.rows import COLUMNS, Row
 from lifecycle.session.store import SessionInfo, Summary
 from lifecycle.session.writing import BatchWriter, Durability
@@ -108,6 +109,20 @@ class _Slot:
     # -- reading and removing -------------------------------------------------------------------------------------
 
     def load(self) -> Kept:
+        row, lines = self._read()
+        if None in lines:
+            raise self._too_long(lines.index(None))
+        events = decoded([line for line in lines if line is not None], row.events, self.id, self._store.where)
+        return Kept(row.lineage, row.summary(), events)
+
+    def lines(self) -> Iterator[bytes]:
+        for seq, line in enumerate(self._read()[1]):
+            if line is None:
+                raise self._too_long(seq)
+            yield f"{line}\n".encode()
+
+    def _read(self) -> tuple[Row, Sequence[str | None]]:
+        """What is kept, with None in the place of a line that is too long."""
         database = self._store.database
         with database.connection() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # both reads see the same moment
@@ -121,10 +136,19 @@ class _Slot:
                 raise self._store.not_found(self.id)
             row = Row(*found)
             lines = connection.execute(
-                database.statement("SELECT line FROM {schema}.events WHERE session = %s ORDER BY seq"), [row.key]
+                database.statement(
+                    "SELECT CASE WHEN octet_length(line) <= %s THEN line END FROM {schema}.events WHERE session = %s"
+                    " ORDER BY seq"
+                ),
+                [LONGEST_LINE, row.key],
             ).fetchall()
-        events = decoded([line for (line,) in lines], row.events, self.id, self._store.where)
-        return Kept(row.lineage, row.summary(), events)
+        return row, [line for (line,) in lines]
+
+    def _too_long(self, seq: int) -> SessionFormatError:
+        return SessionFormatError(
+            f"session {self.id!r} in {self._store.where} is damaged: event {seq} is longer than {LONGEST_LINE >> 20} "
+            "MiB, so it is none"
+        )
 
     def remove(self) -> None:
         statement = self._store.database.statement

@@ -58,7 +58,9 @@ class Database:
         try:
             told = conninfo_to_dict(conninfo)
         except psycopg.Error as wrong:
-            raise StoreError(f"{conninfo.partition(':')[0]!r}... is no way to connect to PostgreSQL: {wrong}") from None
+            raise StoreError(
+                f"{conninfo.partition(':')[0]!r}... is no way to connect to PostgreSQL: {_line(wrong)}"
+            ) from None
         place = f"{told.get('host') or 'localhost'}/{told.get('dbname') or told.get('user') or ''}"
         self.where = f"PostgreSQL {place.rstrip('/')}, schema {schema!r}"
         self.schema = schema
@@ -100,6 +102,8 @@ class Database:
             with self.connection() as connection:
                 connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"lifecycle {self.schema}"])
                 if not self.exists(connection):
+                    if self._has(connection, "sessions") or self._has(connection, "events"):
+                        raise StoreError(f"{self.where} holds tables of somebody else; name another database or schema")
                     for table in _TABLES:
                         filled = {"format": FORMAT} if "%(format)s" in table else None
                         connection.execute(self.statement(table), filled)
@@ -107,14 +111,17 @@ class Database:
 
     def exists(self, connection: Connection[Any]) -> bool:
         """Whether there are tables. Raises StoreError if they are not of our format."""
-        found = connection.execute("SELECT to_regclass(%s)", [f'"{self.schema}".format']).fetchone()
-        if found is None or found[0] is None:
+        if not self._has(connection, "format"):
             return False
         row = connection.execute(self.statement("SELECT version FROM {schema}.format")).fetchone()
         if row is None or row[0] != FORMAT:
-            what = "no format" if row is None else f"format {row[0]}"
+            what = "no format" if row is None else f"format {row[0]!r}"
             raise StoreError(f"{self.where} has {what}, and this version of the program knows format {FORMAT}")
         return True
+
+    def _has(self, connection: Connection[Any], table: str) -> bool:
+        row = connection.execute("SELECT to_regclass(%s)", [sql.Identifier(self.schema, table).as_string()]).fetchone()
+        return row is not None and row[0] is not None
 
     def connect(self) -> Connection[Any]:
         """A connection of the caller's own, without transactions."""
@@ -133,6 +140,14 @@ class Database:
     def _explained(self) -> Generator[None]:
         try:
             yield
+        except psycopg.errors.DiskFull as error:
+            raise StoreError(
+                f"{self.where} cannot be written: the disk of its server is full; free some space there and try again"
+            ) from error
+        except psycopg.errors.ReadOnlySqlTransaction as error:
+            raise StoreError(
+                f"{self.where} cannot be written: the database is read-only; make it writable, or name another one"
+            ) from error
         except psycopg.OperationalError as error:
             raise StoreError(f"{self.where} cannot be reached or fails: {_line(error)}") from error
         except psycopg.errors.InsufficientPrivilege as error:

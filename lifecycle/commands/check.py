@@ -18,10 +18,11 @@ from lifecycle.errors import LifecycleError
 from lifecycle.proof.checker import Report, check_log, sketch
 from lifecycle.session.reading import LogReader, Record
 
-from .calls import CallError, add_store
+from .calls import CallError
 from .jsonlines import dump
 from .output import Output, complain, own_output, printable
 from .replay import recorded
+from .stores import add_store
 from .targets import lifecycle_at, meant
 from .transcript import count
 

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ from typing import Any
 import anyio
 
 from lifecycle.definition.machine import Lifecycle
+from lifecycle.errors import LogFormatError, SessionError
 from lifecycle.session.reading import LogReader, open_log, read_log
 
-from .calls import CallError, add_store, open_store, store_path
+from .calls import CallError
 from .history import Attempt, Call, Other, Step, Turn, Wait, history
 from .jsonlines import dump
 from .output import Output, complain, own_output, printable
 from .sessions import resolve
+from .stores import add_store, open_store, store_name
 from .timeline import DRAWN, PLAIN, timeline
 
 _WIDTH = 100
@@ -111,7 +113,7 @@ def _chosen(args: argparse.Namespace, log: LogReader) -> Iterator[Turn]:
 
 
 @contextmanager
-def recorded(name: str, store: Path | None, *, unpack: bool = True) -> Generator[LogReader]:
+def recorded(name: str, store: str | None, *, unpack: bool = True) -> Generator[LogReader]:
     """The log of that name: a file, standard input, or a stored session; with a store given, always the last."""
     if name == "-":
         yield read_log(sys.stdin.buffer, "standard input", unpack=unpack)
@@ -122,16 +124,22 @@ def recorded(name: str, store: Path | None, *, unpack: bool = True) -> Generator
         yield anyio.run(_stored, name, store)
 
 
-async def _stored(name: str, given: Path | None) -> LogReader:
-    async with open_store(store_path(given)) as store:
+async def _stored(name: str, given: str | None) -> LogReader:
+    async with open_store(store_name(given)) as store:
         try:
             info = await resolve(store, name)
         except CallError as wrong:
             if given is not None:
                 raise
             raise CallError(f"there is no file {name!r}, and {wrong}") from wrong
-        session = await store.open(info.id, read_only=True)
-        return LogReader((event.encode().encode() + b"\n" for event in session.events), f"session {info.id}")
+        lines, failure = await store.raw(info.id)  # what stands before a damage is shown and judged, too
+        return LogReader(_as_log(f"session {info.id}", lines, failure), f"session {info.id}")
+
+
+def _as_log(name: str, lines: Sequence[bytes], failure: SessionError | None) -> Iterator[bytes]:
+    yield from lines
+    if failure is not None:
+        raise LogFormatError(name, len(lines) + 1, str(failure)) from failure
 
 
 # -- how it is shown ---------------------------------------------------------------------------------------------

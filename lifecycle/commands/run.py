@@ -23,17 +23,18 @@ from lifecycle.services.model import Model
 from lifecycle.services.workspace import workspace_tools
 from lifecycle.vocabulary.failures import Aborted, Completed, HookCancel
 
-from .calls import CallError, add_store, open_store, plugin, store_path
+from .calls import CallError, plugin
 from .console import Console
 from .jsonlines import line_of
 from .output import Output, own_output
 from .sessions import resolve
 from .stopping import Stop, stopping
+from .stores import add_store, open_store, shown_name, store_name
 from .transcript import Tally, Transcript, told
 
 if TYPE_CHECKING:
+    from lifecycle.session.base import StoreBase
     from lifecycle.session.log import Session
-    from lifecycle.session.sqlite import SqliteStore
 
 _DEFAULT_WIRE = "openai-chat"
 
@@ -177,7 +178,7 @@ async def _run(args: argparse.Namespace, prompt: str, workspace: Path, out: Outp
 
 
 async def _in_store(args: argparse.Namespace, prompt: str, workspace: Path, console: Console, stop: Stop) -> int:
-    async with open_store(store_path(args.store), make=True) as store:
+    async with open_store(store_name(args.store), make=True) as store:
         # Before the provider: a store that cannot be used is known before anybody is asked. No event, no row.
         session = await (store.create() if args.session is None else _resumed(store, args.session, console))
         hooks = retrying() if args.retry else Hooks()
@@ -194,7 +195,7 @@ async def _in_store(args: argparse.Namespace, prompt: str, workspace: Path, cons
     return stop.code if stop.asked and isinstance(tally.reason, Aborted | None) else 1
 
 
-async def _resumed(store: SqliteStore, given: str, console: Console) -> Session:
+async def _resumed(store: StoreBase, given: str, console: Console) -> Session:
     """The session that the call names, to go on with."""
     session = await store.open((await resolve(store, given)).id)
     if session.open_turn is not None:
@@ -240,8 +241,8 @@ def _nothing() -> None:
     """There is no turn left to cancel."""
 
 
-def _named(store: Path | None) -> str:
-    return "" if store is None else f"--store {shlex.quote(str(store))} "
+def _named(store: str | None) -> str:
+    return "" if store is None else f"--store {shlex.quote(shown_name(store))} "
 
 
 async def _cancel_when_asked(agent: Agent, console: Console, stop: Stop) -> None:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
-from .calls import CallError, add_store, open_store, plugin, store_path
+from .calls import CallError, plugin
 from .jsonlines import dump, event_line
 from .output import Output, own_output, printable
+from .stores import add_store, is_missing, open_store, store_name
 from .transcript import story_lines
 
 if TYPE_CHECKING:
-    from lifecycle.session.sqlite import SqliteStore
+    from lifecycle.session.base import StoreBase
     from lifecycle.session.store import SessionInfo
 
-Action: TypeAlias = "Callable[[SqliteStore, argparse.Namespace, Output], Awaitable[None]]"
+Action: TypeAlias = "Callable[[StoreBase, argparse.Namespace, Output], Awaitable[None]]"
 
 _EXIT_CODES = "Exit code: 0 if it was done; 2 if the call was wrong or the store cannot be used."
 _ID = "which session; the beginning of its id is enough"
@@ -96,19 +97,19 @@ def perform(args: argparse.Namespace) -> int:
 
 
 async def _perform(args: argparse.Namespace, out: Output) -> None:
-    async with open_store(store_path(args.store)) as store:
+    async with open_store(store_name(args.store)) as store:
         await args.action(store, args, out)
 
 
-async def _list(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
+async def _list(store: StoreBase, args: argparse.Namespace, out: Output) -> None:
     sessions = await store.list()
     if args.json:
         for info in sessions:
             out.write(dump(_as_json(info)) + "\n")
         return
     if not sessions:
-        what = "holds no sessions" if store.path.exists() else "does not exist yet"
-        out.write(printable(f"{store.path} {what}; `lifecycle run` makes the first one\n"))
+        what = "does not exist yet" if is_missing(store_name(args.store)) else "holds no sessions"
+        out.write(printable(f"{store.where} {what}; `lifecycle run` makes the first one\n"))
         return
     width = max(len(info.id) for info in sessions)
     for info in sessions:
@@ -145,7 +146,7 @@ def _as_json(info: SessionInfo) -> dict[str, object]:
     return told
 
 
-async def _show(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
+async def _show(store: StoreBase, args: argparse.Namespace, out: Output) -> None:
     info = await resolve(store, args.id)
     session = await store.open(info.id, read_only=True)
     if args.json:
@@ -161,13 +162,13 @@ async def _show(store: SqliteStore, args: argparse.Namespace, out: Output) -> No
         out.write(f"--- turn {session.open_turn} {what}\n")
 
 
-async def _fork(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
+async def _fork(store: StoreBase, args: argparse.Namespace, out: Output) -> None:
     turn, step = args.at or (None, None)
     child = await store.fork((await resolve(store, args.id)).id, turn, step, args.new_id)
     out.write(printable(child.id) + "\n")
 
 
-async def _compact(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
+async def _compact(store: StoreBase, args: argparse.Namespace, out: Output) -> None:
     from lifecycle.driver.agent import Agent  # the other actions do without
     from lifecycle.policies.compaction import CompactionOptions, compact
 
@@ -189,7 +190,7 @@ async def _compact(store: SqliteStore, args: argparse.Namespace, out: Output) ->
     out.write(printable(f"{done.summary}\n"))
 
 
-async def _delete(store: SqliteStore, args: argparse.Namespace, out: Output) -> None:
+async def _delete(store: StoreBase, args: argparse.Namespace, out: Output) -> None:
     going = {info.id: info for info in [await resolve(store, given) for given in args.ids]}
     for id in sorted(going, key=partial(_depth, going), reverse=True):
         await store.delete(id)
@@ -204,7 +205,7 @@ def _depth(going: Mapping[str, SessionInfo], id: str) -> int:
     return depth
 
 
-async def resolve(store: SqliteStore, given: str) -> SessionInfo:
+async def resolve(store: StoreBase, given: str) -> SessionInfo:
     """The session whose id `given` is, or begins."""
     sessions = {info.id: info for info in await store.list()}
     found = [given] if given in sessions else [id for id in sessions if given and id.startswith(given)]
@@ -214,4 +215,4 @@ async def resolve(store: SqliteStore, given: str) -> SessionInfo:
         raise CallError(
             f"{given!r} begins {len(found)} sessions, {found[0]!r} and {found[1]!r} among them; give more of the id"
         )
-    raise CallError(f"{store.path} holds no session {given!r}; `lifecycle sessions list` tells which there are")
+    raise CallError(f"{store.where} holds no session {given!r}; `lifecycle sessions list` tells which there are")

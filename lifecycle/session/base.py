@@ -8,7 +8,7 @@ its writer, and it is read, written, emptied and let go of. Nothing else is know
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TypeVar
 
@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from lifecycle.errors import (
+    SessionError,
     SessionExistsError,
     SessionFormatError,
     SessionLockedError,
@@ -61,6 +62,10 @@ class Slot(Protocol):
 
     def load(self) -> Kept:
         """Read the session. Raises SessionNotFoundError, SessionFormatError and StoreError."""
+        ...
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the session as they are kept, whatever they say. Raises as `load`, where it cannot go on."""
         ...
 
     def writer(self, kept: Kept, *, held: bool = False) -> Writer:
@@ -181,6 +186,19 @@ class StoreBase:
             raise
         return self._add(session)
 
+    async def raw(self, id: str) -> tuple[Sequence[bytes], SessionError | None]:
+        """The lines of a session as they are kept, up to where they can be read, and why they cannot be from there on.
+
+        For who looks at a session that is damaged; `open` refuses it as a whole.
+
+        Raises:
+            SessionNotFoundError: if there is none.
+            SessionFormatError: if not even the first line can be read.
+            StoreError: likewise.
+        """
+        self._check()
+        return await self._run(_raw, self._slot(check_id(id)))
+
     async def close(self) -> None:
         failure: Exception | None = None
         for session in () if self._closed else tuple(self.opened.values()):
@@ -248,3 +266,15 @@ class StoreBase:
             work()
         else:
             await self._run(work)
+
+
+def _raw(slot: Slot) -> tuple[Sequence[bytes], SessionError | None]:
+    lines: list[bytes] = []
+    try:
+        for line in slot.lines():
+            lines.append(line)  # one by one: those before a failure are what is asked for
+    except (SessionFormatError, StoreError) as failure:
+        if not lines:
+            raise
+        return lines, failure
+    return lines, None

@@ -12,13 +12,25 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lifecycle.errors import SessionFormatError, SessionHasChildrenError, StoreError
 
 from .base import Kept, StoreBase
-from .jsonl_file import SUFFIX, Glance, Head, JsonlFile, explained, file_name, glance, read_session, sync_folder
+from .jsonl_file import (
+    SUFFIX,
+    Glance,
+    Head,
+    JsonlFile,
+    check_name,
+    explained,
+    file_name,
+    glance,
+    read_lines,
+    read_session,
+    sync_folder,
+)
 from .locks import Locks
 from .store import SessionInfo, Summary, page
 from .writing import BatchWriter, Durability
@@ -55,19 +67,19 @@ class JsonlStore(StoreBase):
             raise StoreError(f"{self.path} is a file; a JSONL store is a folder with a file for each session")
 
     def glances(self) -> Sequence[tuple[Head, Glance]]:
-        """What there is to tell of each file. One that is no session of ours is left out, with a warning."""
+        """What there is to tell of each file. One that cannot be read as a session is left out, with a warning."""
         with explained(self.path):
             self.check_folder()
             names = os.listdir(self.path) if self.path.exists() else ()
         found: list[tuple[Head, Glance]] = []
-        for name in sorted(name for name in names if name.endswith(SUFFIX)):
+        for path in sorted(self.path / name for name in names if name.endswith(SUFFIX)):
             try:
-                found.append(glance(self.path / name))
-            except SessionFormatError as wrong:
-                _logger.warning("%s", wrong)
-            except StoreError:
-                if (self.path / name).exists():  # else it was deleted meanwhile
-                    raise
+                head, seen = glance(path)
+                check_name(path, head.id)
+                found.append((head, seen))
+            except (SessionFormatError, StoreError) as wrong:
+                if os.path.lexists(path):  # else it was deleted meanwhile
+                    _logger.warning("%s", wrong)
         return found
 
     def _infos(self, limit: int | None, offset: int) -> Sequence[SessionInfo]:
@@ -104,7 +116,14 @@ class _Slot:
     def reserve(self) -> None:
         with explained(self._store.path):
             self._store.check_folder()
-            self._store.path.mkdir(exist_ok=True)
+            try:
+                self._store.path.mkdir(exist_ok=True)
+            except FileNotFoundError:
+                folder = self._store.path.absolute().parent
+                raise StoreError(
+                    f"{self._store.path} cannot be made: its folder {folder} does not exist; make it, or name another "
+                    "folder"
+                ) from None
             self._store.locks.acquire(self.id)
         if self._path.exists():
             self.let_go()
@@ -126,11 +145,12 @@ class _Slot:
     def load(self) -> Kept:
         self._find()
         head, events, self._end = read_session(self._path)
-        if head.id != self.id:
-            raise SessionFormatError(
-                f"{self._path} holds session {head.id!r}, not {self.id!r}; give the file its own name back"
-            )
+        check_name(self._path, head.id)
         return Kept(head.lineage, Summary(head.created_at), events)  # the file tells the rest of its summary by itself
+
+    def lines(self) -> Iterator[bytes]:
+        self._find()
+        return read_lines(self._path)
 
     def _find(self) -> None:
         with explained(self._store.path):

@@ -11,17 +11,17 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
-from errno import EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 from urllib.parse import quote
 
 from lifecycle.errors import SessionFormatError, StoreError
 from lifecycle.vocabulary.events import Event, UserMessageEvent, decode_event
 
+from . import disk
 from .fork import Lineage
 from .loading import without_collections
 from .reading import LONGEST_LINE, NEWEST_VERSION
@@ -35,7 +35,7 @@ _BLOCK = 1 << 16
 _TITLE_WITHIN = 1 << 20
 """In how many bytes from the beginning the first prompt is looked for."""
 _EVENT = re.compile(rb'\{"seq":(\d+),"time":(-?\d+),"type":"([^"]+)"')
-_TURN = re.compile(rb'^\{"seq":\d+,"time":-?\d+,"type":"turn/start","data":\{"turn":(\d+)', re.MULTILINE)
+_TURN = re.compile(rb'\{"seq":\d+,"time":-?\d+,"type":"turn/start","data":\{"turn":(\d+)')
 
 
 class Head(NamedTuple):
@@ -72,6 +72,14 @@ def file_name(id: str) -> str:
     return safe + SUFFIX
 
 
+def check_name(path: Path, id: str) -> None:
+    """Raises SessionFormatError if session `id` is not looked for in this file."""
+    if path.name != file_name(id):
+        raise SessionFormatError(
+            f"{path} holds session {id!r}, whose file is called {file_name(id)}; give the file its own name back"
+        )
+
+
 def _spelled(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode())
 
@@ -83,7 +91,7 @@ def read_head(path: Path, line: bytes) -> Head:
     """The head that the first line of the file at `path` spells. Raises SessionFormatError."""
     try:
         raw: Any = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         raw = None
     if not isinstance(raw, dict) or cast("dict[str, Any]", raw).get("type") != "session":
         raise SessionFormatError(f"{path} is no session: its first line does not tell about one; name another file")
@@ -115,7 +123,7 @@ def read_session(path: Path) -> tuple[Head, list[Event], int]:
             try:
                 event = decode_event(line)
             except SessionFormatError as wrong:
-                if b"\0" in line and not any(_EVENT.match(later) for later in file):
+                if b"\0" in line and not any(_EVENT.match(later) for later in _lines(file)):
                     return head, events, good  # its bytes never reached the disk, and nothing follows
                 raise type(wrong)(f"{path} is damaged in line {number}: {wrong}") from wrong
             if event.seq != len(events):
@@ -125,9 +133,19 @@ def read_session(path: Path) -> tuple[Head, list[Event], int]:
             events.append(event)
             good += len(line)
     if len(line) == _LONGEST:
-        what = f"{LONGEST_LINE >> 20} MiB"
-        raise SessionFormatError(f"{path} is damaged in line {number + 1}: it is longer than {what}, so it is no event")
+        raise _too_long(path, f"line {number + 1}")
     return head, events, good
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The lines behind the head, as they are. Raises SessionFormatError for one that is too long."""
+    with explained(path), path.open("rb") as file:
+        read_head(path, file.readline(_LONGEST))
+        for number, line in enumerate(_lines(file), 2):
+            if line.endswith(b"\n"):
+                yield line
+            elif len(line) == _LONGEST:
+                raise _too_long(path, f"line {number}")
 
 
 def glance(path: Path) -> tuple[Head, Glance]:
@@ -138,22 +156,43 @@ def glance(path: Path) -> tuple[Head, Glance]:
         while not title and at < _TITLE_WITHIN and (line := file.readline(_TITLE_WITHIN)).endswith(b"\n"):
             at += len(line)
             title = _title(line)
-        size, start = os.fstat(file.fileno()).st_size, 0
         last = turn = None
-        for back in (_BLOCK, _BLOCK << 4, size):
-            start = max(len(first), size - back)
-            file.seek(start)
-            block = file.read()
-            whole = block[: block.rfind(b"\n") + 1]
-            if start > len(first):
-                whole = whole[whole.find(b"\n") + 1 :]
-            last = _EVENT.match(whole, whole.rfind(b"\n", 0, len(whole) - 1) + 1)
-            turn = next(iter(reversed(_TURN.findall(whole))), None)
-            if start == len(first) or (last and turn):
+        for line in _lines_from_the_end(file, len(first)):
+            last = last or _EVENT.match(line)
+            turn = _TURN.match(line)
+            if last is None or turn is not None:
                 break
     if last is None:
         return head, Glance(0, head.created_at, 0, title)
-    return head, Glance(int(last[1]) + 1, int(last[2]), int(turn or 0), title)
+    return head, Glance(int(last[1]) + 1, int(last[2]), int(turn[1]) if turn else 0, title)
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines from here on, and of one that is too long its pieces."""
+    return iter(lambda: file.readline(_LONGEST), b"")
+
+
+def _lines_from_the_end(file: IO[bytes], start: int) -> Iterator[bytes]:
+    """The lines that end, from the last one back to the one at `start`, or to one that is too long to be an event."""
+    at, pieces, size = os.fstat(file.fileno()).st_size, list[bytes](), 0
+    torn = True
+    while at > start and size < _LONGEST:
+        block_at = max(start, at - _BLOCK)
+        file.seek(block_at)
+        *ended, line = reversed(file.read(at - block_at).split(b"\n"))
+        for piece in ended:  # each ends a line: the one whose pieces came before, from its end on
+            if not torn:
+                yield b"".join(reversed([*pieces, piece]))
+            pieces, size, torn = [], 0, False
+        pieces.append(line)
+        at, size = block_at, size + len(line)
+    if at <= start and not torn:
+        yield b"".join(reversed(pieces))
+
+
+def _too_long(path: Path, where: str) -> SessionFormatError:
+    what = f"{LONGEST_LINE >> 20} MiB"
+    return SessionFormatError(f"{path} is damaged in {where}: it is longer than {what}, so it is no event")
 
 
 def _title(line: bytes) -> str:
@@ -271,24 +310,6 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-@contextmanager
-def explained(path: Path) -> Generator[None]:
+def explained(path: Path) -> AbstractContextManager[None]:
     """Turn failures of the system within the block into errors of ours."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{path} {_why(error)}") from error
-
-
-def _why(error: OSError) -> str:
-    match error.errno:
-        case n if n in (ENOSPC, EDQUOT):
-            return "cannot be written: its disk is full; free some space and try again"
-        case n if n == EFBIG:
-            return "cannot be written: a limit on its size is reached; raise it, or name another folder"
-        case n if n == EROFS:
-            return "cannot be written: its disk is read-only; make it writable, or name another folder"
-        case n if n in (EACCES, EPERM):
-            return "cannot be used: no permission; change that, or name another folder"
-        case _:
-            return f"cannot be used: {error.strerror or error}; name another folder"
+    return disk.explained(path, "folder")

@@ -37,7 +37,7 @@ def without_collections() -> Generator[None]:
                 gc.enable()
 
 
-def decoded(lines: Sequence[str], kept: int, id: str, where: str) -> Sequence[Event]:
+def decoded(lines: Sequence[str | bytes], kept: int, id: str, where: str) -> Sequence[Event]:
     """The events that the lines of a session are, of which so many were kept.
 
     Raises:

@@ -38,7 +38,7 @@ from .adopting import adopt, encoded, seed
 from .fork import Lineage, cut
 from .ids import fresh_id
 from .inbox import Inbox
-from .reading import LONGEST_LINE
+from .reading import LONGEST_LINE, is_too_long
 from .repair import repair
 from .surface import AnyMessage, Surface
 from .view import View
@@ -260,7 +260,7 @@ class Session:
         if splice is not None:
             self.inbox.check(splice)
         line = ""
-        if (self._writer is not None or not proven) and len(line := encoded(event)) > LONGEST_LINE:
+        if (self._writer is not None or not proven) and is_too_long(line := encoded(event)):
             raise NotJsonError(data.type, "", f"is longer than {LONGEST_LINE >> 20} MiB, which no store is to keep")
         self._appending = event
         try:

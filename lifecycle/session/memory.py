@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from lifecycle.errors import SessionHasChildrenError, SessionLockedError
@@ -69,6 +69,9 @@ class _Slot:
         if kept is None:
             raise self._store.not_found(self.id)
         return kept._replace(events=tuple(kept.events))
+
+    def lines(self) -> Iterator[bytes]:
+        return (f"{event.encode()}\n".encode() for event in self.load().events)
 
     def writer(self, kept: Kept, *, held: bool = False) -> _Slot:
         self._events = list(kept.events)

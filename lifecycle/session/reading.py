@@ -197,6 +197,11 @@ def read_log(file: BinaryIO, name: str, *, unpack: bool = True) -> LogReader:
     return LogReader(_lines(file, name), name, unpack=unpack)
 
 
+def is_too_long(line: str) -> bool:
+    """Whether a line, with its end, has more bytes than any reader takes."""
+    return len(line) >= LONGEST_LINE >> 2 and len(line.encode()) >= LONGEST_LINE
+
+
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     number = 0
     while line := _line(file, name):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lifecycle.errors import SessionError, SessionFormatError, StoreError
 
+from . import disk
+from .reading import LONGEST_LINE
 from .writing import StoreBusyError
 
 APPLICATION_ID = 0x7475726E
@@ -22,6 +25,7 @@ SEQ_BITS = 32
 LONG_WAIT = 10.0
 """Seconds that a worker thread may wait for another process's commit."""
 
+_FULL = "{path} cannot be written: its disk is full; free some space and try again"
 _NOT_WRITABLE = (
     "{path} cannot be written: the file, its folder or its disk is read-only; make it writable, or name another file"
 )
@@ -57,10 +61,10 @@ def connect_to_write(path: Path, *, wait: float) -> sqlite3.Connection:
 
 def connect_to_read(path: Path) -> sqlite3.Connection | None:
     """A connection that changes nothing; None if there is nothing to read yet. Raises as `connect_to_write`."""
-    if not path.exists():
-        return None
-    if not path.is_dir() and not path.stat().st_size:
-        return None
+    with explained(path):
+        kind = _check_kind(path)
+        if kind is None or not kind.st_size:
+            return None
     try:
         return _connected(path, "mode=ro", 1.0, write=False)
     except StoreBusyError:
@@ -68,18 +72,18 @@ def connect_to_read(path: Path) -> sqlite3.Connection | None:
     except StoreError:
         # A WAL database in a folder that cannot be written: readable all the same, if there is no WAL to be read.
         wal = path.with_name(path.name + "-wal")
-        if path.is_dir() or (wal.exists() and wal.stat().st_size):
+        if wal.exists() and wal.stat().st_size:
             raise
         return _connected(path, "immutable=1", 1.0, write=False)
 
 
 def _connected(path: Path, how: str, wait: float, *, write: bool) -> sqlite3.Connection:
     with explained(path):
-        if path.is_dir():
-            raise StoreError(f"{path} is a directory; name a file in it, such as {path / 'sessions.db'}")
+        _check_kind(path)
         database = sqlite3.connect(
             f"{path.absolute().as_uri()}?{how}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
         )
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_LINE + 1_000)  # a row is a little more
         try:
             if write:
                 _make(database)
@@ -90,6 +94,19 @@ def _connected(path: Path, how: str, wait: float, *, write: bool) -> sqlite3.Con
             database.close()
             raise
         return database
+
+
+def _check_kind(path: Path) -> os.stat_result | None:
+    """What stands there; None if nothing does. Raises StoreError if it can hold no database."""
+    try:
+        there = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISDIR(there.st_mode):
+        raise StoreError(f"{path} is a directory; name a file in it, such as {path / 'sessions.db'}")
+    if not stat.S_ISREG(there.st_mode):
+        raise StoreError(f"{path} is no ordinary file, so it holds no sessions; name another file")
+    return there
 
 
 def _number(database: sqlite3.Connection, statement: str) -> int:
@@ -148,11 +165,10 @@ def rolled_back(database: sqlite3.Connection) -> None:
 def explained(path: Path) -> Generator[None]:
     """Turn failures of SQLite and of the system within the block into errors of ours."""
     try:
-        yield
+        with disk.explained(path, "file"):
+            yield
     except sqlite3.Error as error:
         raise _explain(path, error) from error
-    except OSError as error:
-        raise StoreError(f"{path} cannot be used: {error.strerror or error}; name another file") from error
 
 
 def _explain(path: Path, error: sqlite3.Error) -> SessionError:
@@ -161,14 +177,21 @@ def _explain(path: Path, error: sqlite3.Error) -> SessionError:
             return SessionFormatError(f"{path} is not a session store: it is no SQLite database; name another file")
         case sqlite3.SQLITE_CORRUPT:
             return SessionFormatError(f"{path} is damaged ({error}); restore it from a copy, or name another file")
+        case sqlite3.SQLITE_TOOBIG:
+            return SessionFormatError(
+                f"{path} is damaged: it holds what is longer than {LONGEST_LINE >> 20} MiB, so it is no event; restore "
+                "it from a copy, or name another file"
+            )
         case sqlite3.SQLITE_FULL:
-            return StoreError(f"{path} cannot be written: its disk is full; free some space and try again")
+            return StoreError(_FULL.format(path=path))
         case sqlite3.SQLITE_READONLY:
             return StoreError(_NOT_WRITABLE.format(path=path))
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return StoreError(_cannot_open(path))
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreBusyError(f"{path} is busy: another process is writing to it; try again")
+        case sqlite3.SQLITE_IOERR if _is_full(path.absolute().parent):
+            return StoreError(_FULL.format(path=path))
         case sqlite3.SQLITE_IOERR:
             return StoreError(
                 f"{path} cannot be read or written: its disk fails, or a limit on its size is reached ({error}); "
@@ -181,7 +204,10 @@ def _explain(path: Path, error: sqlite3.Error) -> SessionError:
 def _cannot_open(path: Path) -> str:
     folder = path.absolute().parent
     if not os.path.isdir(folder):  # never raises, unlike Path.is_dir
-        return f"{path} cannot be opened: its folder {folder} does not exist; make it, or name another file"
+        what = "is no folder" if os.path.lexists(folder) else "does not exist; make it"
+        return f"{path} cannot be opened: its folder {folder} {what}, or name another file"
+    if os.path.exists(path) and not os.access(path, os.R_OK):
+        return f"{path} cannot be opened: no permission to read it; change that, or name another file"
     if _is_read_only(folder):
         return _NOT_WRITABLE.format(path=path)
     denied = path if os.access(folder, os.W_OK | os.X_OK) else folder
@@ -191,3 +217,11 @@ def _cannot_open(path: Path) -> str:
 def _is_read_only(folder: Path) -> bool:
     """Whether the disk of `folder` takes no writes, where the system says so."""
     return hasattr(os, "statvfs") and bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether what SQLite needs to begin with does not fit on the disk of `folder`, where the system says so."""
+    if not hasattr(os, "statvfs") or not os.path.isdir(folder):
+        return False
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < 1 << 16

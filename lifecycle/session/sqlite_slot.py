@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,10 @@ from .writing import BatchWriter
 
 if TYPE_CHECKING:
     from .sqlite import SqliteStore
+
+
+_LINES = "SELECT CAST(line AS BLOB) FROM events WHERE place >= ? AND place < ? ORDER BY place"
+"""As bytes: what is no text is damage, and who reads it says so."""
 
 
 class Syncs:
@@ -105,10 +109,18 @@ class SqliteSlot:
                 row = self._row(database)
                 if row is None:
                     raise self._store.not_found(self.id)
-                lines: list[Any] = database.execute(
-                    "SELECT line FROM events WHERE place >= ? AND place < ? ORDER BY place", _places(row)
-                ).fetchall()
+                lines: list[Any] = database.execute(_LINES, _places(row)).fetchall()
         return Kept(row.lineage, row.summary(), decoded([line for (line,) in lines], row.events, self.id, str(path)))
+
+    def lines(self) -> Iterator[bytes]:
+        with explained(self._store.path):
+            database = connect_to_read(self._store.path)
+            row = None if database is None else self._row(database)
+            if database is None or row is None:
+                raise self._store.not_found(self.id)
+            with closing(database):
+                for (line,) in database.execute(_LINES, _places(row)):
+                    yield line + b"\n"
 
     def _row(self, database: sqlite3.Connection) -> Row | None:
         row = database.execute(f"SELECT {COLUMNS} FROM sessions WHERE id = ?", (self.id,)).fetchone()

@@ -365,6 +365,8 @@ def decode_event(line: str | bytes) -> Event:
     try:
         raw = _parsed(line)
         seq, time, name, data = int(raw["seq"]), int(raw["time"]), str(raw["type"]), raw["data"]
+    except RecursionError:
+        raise SessionFormatError("not a session event: it is nested too deeply") from None
     except (ValueError, TypeError, KeyError) as wrong:
         shown = line[:60] if isinstance(line, str) else line[:60].decode("utf-8", "replace")
         raise SessionFormatError(f"not a session event: {shown!r} ({wrong})") from wrong

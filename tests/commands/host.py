@@ -11,20 +11,27 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from importlib import import_module
+from io import StringIO
+from pkgutil import walk_packages
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
 from unittest.mock import patch
 
 import anyio
 
+import lifecycle
 import lifecycle.commands.calls as calls
 import lifecycle.commands.run as run
 import lifecycle.session.sqlite as sqlite
 import lifecycle.session.sqlite_slot as sqlite_slot
 from lifecycle.commands import main
+from lifecycle.commands.stores import open_store
 from lifecycle.services.tools import Tool, tool
+from lifecycle.testing.stores import write_turn
 
 
 @tool(parallel=True)
@@ -105,6 +112,28 @@ def _impatient() -> None:
         patch.object(module, "LONG_WAIT", 0.1).start()
 
 
+async def _keep_a_turn(name: str) -> None:
+    async with open_store(name) as store:
+        write_turn(await store.create("s"), 1, "one")
+
+
+def _nobody() -> None:
+    """Whom permissions bind, unlike root. All modules are loaded first, perhaps from where nobody may look."""
+    for module in walk_packages(lifecycle.__path__, "lifecycle."):
+        if module.name != "lifecycle.__main__":
+            import_module(module.name)
+    with TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        for store in (f"{folder}/s.db", f"{folder}/s/"):  # what is loaded late
+            anyio.run(_keep_a_turn, store)
+            main(["sessions", "list", "--store", store])
+            main(["check", "s", "--store", store])
+            main(["run", "hi", "--session", "none", "--store", store])
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+
 def _never() -> None:
     def found(group: str, name: str) -> Any:
         return _never_starts
@@ -131,6 +160,7 @@ SCENARIOS: dict[str, Callable[[], None]] = {
     "never-starts": _never,
     "small-files": _small_files,
     "impatient": _impatient,
+    "nobody": _nobody,
 }
 
 if __name__ == "__main__":

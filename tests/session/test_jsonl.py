@@ -112,7 +112,7 @@ DAMAGES: list[tuple[Damage, type[SessionFormatError], str]] = [
     (
         lambda lines: [lines[0].replace(b'"id":"s"', b'"id":"t"'), *lines[1:]],
         SessionFormatError,
-        "holds session 't', not 's'; give the file its own name back",
+        r"holds session 't', whose file is called t\.jsonl; give the file its own name back",
     ),
 ]
 
@@ -191,7 +191,7 @@ async def test_a_folder_and_a_file_that_stand_in_each_others_place(folder: Path)
 
 async def test_a_folder_whose_own_folder_does_not_exist_is_named(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path / "no" / "folder")
-    with pytest.raises(StoreError, match=r"no/folder cannot be used: No such file or directory; name another folder"):
+    with pytest.raises(StoreError, match=r"no/folder cannot be made: its folder .*/no does not exist; make it"):
         await store.create("s")
     assert not await store.list()
     with pytest.raises(SessionNotFoundError):
