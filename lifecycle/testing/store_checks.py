@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from inspect import isawaitable
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import anyio
 
@@ -23,93 +21,31 @@ from lifecycle.errors import (
     StoreError,
 )
 from lifecycle.session.fork import Lineage
-from lifecycle.session.log import Session
 from lifecycle.session.store import Store
-from lifecycle.vocabulary.chunks import FinishKind
 from lifecycle.vocabulary.events import (
-    AssistantMessageEvent,
     EndSeed,
     Opaque,
-    StepEnd,
+    Replace,
+    RequestContext,
+    RequestHeader,
     StepStart,
     TurnEnd,
     TurnStart,
     UserMessageEvent,
 )
-from lifecycle.vocabulary.failures import COMPLETED
-from lifecycle.vocabulary.messages import AssistantMessage, text, user_message
-from lifecycle.vocabulary.stream import TimedStream
+from lifecycle.vocabulary.failures import INTERRUPTED
+from lifecycle.vocabulary.messages import user_message
+from lifecycle.vocabulary.requests import CallConfig, Header
 from lifecycle.vocabulary.values import FrozenDict
 
-StoreFactory: TypeAlias = Callable[[str], "Store | Awaitable[Store]"]
-"""Makes a store in the place of that name, which is empty at first. The same name means the same place."""
-Usurp: TypeAlias = Callable[[Store, str], Awaitable[Session]]
-"""Opens a session for writing that another store has open, as if that one had been silent for too long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """Where one check works."""
-
-    check: str
-    factory: StoreFactory
-    durable: bool
-    sessions: int
-    megabytes: int
-    usurp: Usurp | None
-
-    async def store(self) -> Store:
-        """A store in this check's place, a new one each time."""
-        made = self.factory(self.check.replace(" ", "_"))
-        return await made if isawaitable(made) else made
-
-    async def reopened(self, store: Store) -> Store:
-        """The place once more, after `store` was closed; `store` itself if it forgets what it holds."""
-        if not self.durable:
-            return store
-        await store.close()
-        return await self.store()
-
-    def need(self, holds: bool, what: str) -> None:
-        """Raises StoreCheckError, which says that the store `what`, unless it holds."""
-        if not holds:
-            raise StoreCheckError(self.check, what)
-
-    async def refused(
-        self, what: str, kind: type[SessionError], attempt: Callable[..., Awaitable[object]], *arguments: Any
-    ) -> SessionError:
-        """Attempt what must be refused with an error of this kind; `what` is what a store does that does not."""
-        try:
-            await attempt(*arguments)
-        except kind as error:
-            return error
-        except Exception as error:
-            raise StoreCheckError(
-                self.check, f"raises {type(error).__name__} where it must raise {kind.__name__}: {error}"
-            ) from error
-        raise StoreCheckError(self.check, what)
-
-
-def write_turn(session: Session, turn: int, prompt: str) -> None:
-    """A whole turn of one step, as the driver records it."""
-    session.inbox.insert("next-turn", user_message(prompt, id=f"{prompt}-{turn}"))
-    session.append(TurnStart(turn=turn))
-    claimed = session.inbox.claim(first=True)
-    session.append(StepStart(turn=turn, step=1))
-    for message in claimed:
-        session.append(UserMessageEvent(message=message), surface="append")
-    answer = AssistantMessage(id=f"a{turn}", content=text(f"to {prompt} ✓"))
-    session.append(
-        AssistantMessageEvent(turn=turn, step=1, message=answer, stream=TimedStream(), finish=FinishKind.STOP),
-        surface="append",
-    )
-    session.append(StepEnd(turn=turn, step=1))
-    session.append(TurnEnd(turn=turn, reason=COMPLETED))
+from .store_bench import Bench, write_turn
 
 
 async def _order(bench: Bench, store: Store) -> None:
     """Events come back as they were, in order, with all that derives from them."""
     session = await store.create("s", parent="mother")
+    session.append(RequestHeader(header=Header(config=CallConfig(provider="p", model="m")), reason="initial"))
+    session.append(RequestContext(provider="p", model="m"))
     for turn in range(1, 40):
         write_turn(session, turn, f"prompt {turn}")
         if turn % 7 == 0:
@@ -117,6 +53,9 @@ async def _order(bench: Bench, store: Store) -> None:
     session.append(
         Opaque(name="plugin/own", payload=FrozenDict(deep=FrozenDict(a=(1, 2.5, None, '\u2028 \\ "')))), ignorable=True
     )
+    summary = UserMessageEvent(message=user_message("what was said", id="summary"))
+    said = [event.seq for event in session.events[:30] if event.surface == "append"]
+    session.append(summary, surface=Replace(start=said[0], end=said[-1]), sources=said)
     session.inbox.insert("next-step", user_message("waits", id="waits"))
     kept, derived = tuple(session.events), list(session.derive_messages())
     await session.close()
@@ -128,6 +67,7 @@ async def _order(bench: Bench, store: Store) -> None:
         bench.need([m.id for m in found.inbox.next_step] == ["waits"], "forgets input that waits")
         bench.need(found.lineage == Lineage("mother"), "forgets where a session comes from")
         bench.need((found.last_turn, found.open_turn) == (39, None), "counts turns wrongly")
+        bench.need((found.header, found.context) == (session.header, session.context), "forgets how it was asked")
     bench.need(again.append(EndSeed()).seq == len(kept), "goes on with another number")
     await store.close()
 
@@ -177,6 +117,69 @@ async def _one_writer(bench: Bench, store: Store) -> None:
         await other.close()
 
 
+async def _side_by_side(bench: Bench, store: Store) -> None:
+    """Sessions that are written at once do not get into each other's way, and closing the store keeps them all."""
+    sessions = [await store.create(f"s{number}") for number in range(5)]
+    for turn in range(1, 10):
+        for session in sessions:
+            write_turn(session, turn, f"{session.id} says {turn}")
+    kept = {session.id: tuple(session.events) for session in sessions}
+    if bench.durable:
+        store = await bench.reopened(store)
+    found = {id: tuple((await store.open(id, read_only=True)).events) for id in kept}
+    bench.need(found == kept, "mixes sessions that are written at once, or loses some of them")
+    await store.close()
+
+
+async def _hindered(bench: Bench, store: Store) -> None:
+    """What cannot be kept is said, waits, and is kept once it can be; meanwhile nothing is there by halves."""
+    if bench.hinder is None:
+        return
+    session = await store.create("s")
+    write_turn(session, 1, "prompt")
+    await session.flush()
+    with bench.hinder(store):
+        for turn in range(2, 20):
+            write_turn(session, turn, "prompt")  # never raises
+        await bench.refused("says that it has kept what it cannot keep", StoreError, session.flush)
+        await bench.refused("closes a session whose events it cannot keep", StoreError, session.close)
+        await bench.refused("forks what it cannot keep", StoreError, store.fork, "s", 1, None, "child")
+        seen = (await store.open("s", read_only=True)).events
+        bench.need(tuple(seen) == session.events[: len(seen)], "shows something that is no beginning of the log")
+        bench.need(len(seen) < session.next_seq, "has kept what it says that it could not keep")
+    await session.flush()
+    bench.need((await store.open("s", read_only=True)).events == session.events, "loses what it could not keep at once")
+    bench.need([info.id for info in await store.list()] == ["s"], "leaves a fork behind that it could not keep")
+    await session.close()
+    async with await store.fork("s", 1, new_id="child"):
+        pass
+
+
+async def _cancellation(bench: Bench, store: Store) -> None:
+    """Whoever gives up waiting leaves nothing locked and nothing half made."""
+    for id in ("s", "other"):
+        async with await store.create(id) as session:
+            write_turn(session, 1, "prompt")
+    for attempt in (
+        partial(store.create, "new"),
+        partial(store.open, "s"),
+        partial(store.fork, "s", 1, None, "child"),
+        partial(store.delete, "other"),
+    ):
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            made = await attempt()
+            if made is not None:
+                await made.close()
+    ids = {info.id for info in await store.list()}
+    bench.need({"s"} <= ids <= {"s", "child", "other"}, "keeps what nobody has waited for")
+    for id in ids:
+        async with await store.open(id) as again:
+            bench.need(again.next_seq >= 8, "keeps half of what nobody has waited for")
+    async with await store.create("new"):
+        pass
+
+
 async def _fencing(bench: Bench, store: Store) -> None:
     """A writer that was silent for too long, and lost its session to another one, cannot append any more."""
     if bench.usurp is None:
@@ -222,10 +225,19 @@ async def _listing(bench: Bench, store: Store) -> None:
     expected = session.next_seq, 1, "prompt 9", Lineage("s0"), True
     bench.need(told == expected, f"tells {told} of a session where {expected} holds")
     bench.need(not any(info.locked for info in infos[1:]), "says that somebody writes what nobody has open")
+    bench.need(type(infos) in (list, tuple), "lists in something that is no sequence of its own")
     bench.need(newest.created_at <= newest.updated_at == session.events[-1].time, "tells other times than events have")
     pages = [await store.list(limit=4, offset=offset) for offset in (0, 4, 8, 12)]
     bench.need([info for page in pages for info in page] == list(infos), "gives pages that do not make up the list")
     await session.close()
+    titles = {"  \n\n two \x1b[31m  words \nmore": "two [31m words", "x" * 200: "x" * 79 + "…", " \n": ""}
+    for number, (prompt, title) in enumerate(titles.items()):
+        async with await store.create(f"title {number}") as one:
+            context = user_message("context", source={"kind": "plugin"})
+            one.append(UserMessageEvent(message=context), surface="append")
+            one.append(UserMessageEvent(message=user_message(prompt)), surface="append")
+        found = {info.id: info.title for info in await store.list()}[one.id]
+        bench.need(found == title, f"calls {found!r} what a person began with {prompt[:20]!r}")
 
 
 async def _deletion(bench: Bench, store: Store) -> None:
@@ -235,9 +247,17 @@ async def _deletion(bench: Bench, store: Store) -> None:
     async with await store.fork("s", new_id="child"):
         pass
     refused = await bench.refused("deletes what others were forked from", SessionHasChildrenError, store.delete, "s")
-    bench.need("child" in str(refused), "does not name the forks that are in the way")
-    await store.delete("child")
-    await store.delete("s")
+    assert isinstance(refused, SessionHasChildrenError)
+    bench.need(
+        "child" in str(refused) and (refused.id, refused.children) == ("s", ("child",)),
+        "does not name the forks that are in the way",
+    )
+    async with await store.fork("child", new_id="grandchild"):
+        pass
+    await bench.refused("deletes what others were forked from", SessionHasChildrenError, store.delete, "child")
+    for id in ("grandchild", "child", "s"):
+        await store.delete(id)
+        await bench.refused("deletes twice", SessionNotFoundError, store.delete, id)
     bench.need(not await store.list(), "lists what was deleted")
     await bench.refused("opens what was deleted", SessionNotFoundError, store.open, "s")
     async with await store.create("s") as session:
@@ -250,6 +270,7 @@ async def _forks(bench: Bench, store: Store) -> None:
     parent = await store.create("parent")
     write_turn(parent, 1, "one")
     write_turn(parent, 2, "two")
+    parent.inbox.insert("next-turn", user_message("mine", id="mine"))
     child = await store.fork("parent", 1, new_id="child")
     bench.need(child.events[:8] == parent.events[:8], "forks with other events than the parent's")
     bench.need(child.lineage == Lineage("parent", 8), "forgets where a fork comes from")
@@ -259,6 +280,22 @@ async def _forks(bench: Bench, store: Store) -> None:
         async with await store.open("child") as child:
             bench.need(child.lineage == Lineage("parent", 8), "forgets where a fork comes from when it goes on")
             write_turn(child, turn, "on")
+    step = await store.fork("parent", 2, 1, "step")
+    bench.need(step.events[:15] == parent.events[:15], "forks at a step with other events than the parent's")
+    bench.need(step.events[15].data == TurnEnd(turn=2, reason=INTERRUPTED), "leaves a turn open that it forks within")
+    bench.need(step.lineage == Lineage("parent", 15), "counts the events of a fork at a step wrongly")
+    newest = await store.fork("parent")
+    bench.need(newest.events[:16] == parent.events[:16], "forks elsewhere than at the newest turn that has ended")
+    bench.need(not newest.inbox.pending, "lets a fork inherit input that waits for its parent")
+    for fork in (step, newest):
+        again = await store.open(fork.id, read_only=True)
+        bench.need(again.events == fork.events and not again.inbox.pending, "has not kept a fork it has made")
+        await fork.close()
+        await store.delete(fork.id)
+    async with await store.create("taken"):
+        await bench.refused(
+            "forks into what is about to be made", SessionLockedError, store.fork, "parent", 1, None, "taken"
+        )
     await bench.refused("forks what is not there", SessionNotFoundError, store.fork, "none", 7, None, "parent")
     await bench.refused("forks into what is there", SessionExistsError, store.fork, "parent", 7, None, "child")
     await bench.refused("forks where no turn has ended", ForkError, store.fork, "parent", 7, None, "other")
@@ -288,7 +325,7 @@ async def _ids(bench: Bench, store: Store) -> None:
     for id in odd:
         bench.need((await store.open(id, read_only=True)).id == id, f"does not find {id!r} again")
     for id in ("", "a\nb", "x" * 201, "\ud800"):
-        for attempt in (store.create, store.open, store.delete):
+        for attempt in (store.create, store.open, store.delete, store.fork, partial(store.fork, odd[0], None, None)):
             await bench.refused(f"takes {id[:10]!r} for an id", SessionError, attempt, id)
 
 
@@ -366,7 +403,13 @@ async def _closing(bench: Bench, store: Store) -> None:
     await store.close()
     await store.close()
     bench.need(session.closed, "leaves a session open when it is closed")
-    for attempt in (store.open, store.create, store.delete):
+    try:
+        session.append(EndSeed())
+    except SessionClosedError:
+        pass
+    else:
+        raise StoreCheckError(bench.check, "lets a session go on that it has closed")
+    for attempt in (store.open, store.create, store.delete, store.fork):
         await bench.refused("goes on after it was closed", StoreError, attempt, "s")
 
 
@@ -375,8 +418,11 @@ STORE_CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "order": _order,
         "batches": _batches,
+        "side by side": _side_by_side,
         "one writer": _one_writer,
         "fencing": _fencing,
+        "hindered": _hindered,
+        "cancellation": _cancellation,
         "nothing": _nothing,
         "listing": _listing,
         "deletion": _deletion,

@@ -16,9 +16,10 @@ import anyio
 
 from lifecycle.errors import SessionError, StoreCheckError
 
-from .store_checks import STORE_CHECKS, Bench, StoreFactory, Usurp, write_turn
+from .store_bench import Bench, Hinder, StoreFactory, Usurp, write_turn
+from .store_checks import STORE_CHECKS
 
-__all__ = ["STORE_CHECKS", "StoreFactory", "StoreReport", "Usurp", "check_store", "write_turn"]
+__all__ = ["STORE_CHECKS", "Hinder", "StoreFactory", "StoreReport", "Usurp", "check_store", "write_turn"]
 
 
 @dataclass
@@ -39,6 +40,7 @@ async def check_store(
     *,
     durable: bool = True,
     usurp: Usurp | None = None,
+    hinder: Hinder | None = None,
     sessions: int = 10_000,
     megabytes: int = 50,
     only: Iterable[str] | None = None,
@@ -49,6 +51,7 @@ async def check_store(
         factory: See `StoreFactory`.
         durable: Whether what was closed is there again when the same place is opened; not so in memory.
         usurp: For stores whose writers hold a lease that may run out; see `Usurp`.
+        hinder: For stores that may fail to keep what they are given; see `Hinder`.
         sessions: How many sessions a place must bear.
         megabytes: How large an event must bear to be.
         only: The names of the checks to make, out of `STORE_CHECKS`.
@@ -63,7 +66,7 @@ async def check_store(
     report = StoreReport("store")
     for name in chosen:
         began = time.perf_counter()
-        bench = Bench(name, factory, durable, sessions, megabytes, usurp)
+        bench = Bench(name, factory, durable, sessions, megabytes, usurp, hinder)
         store = await bench.store()
         report.store = type(store).__name__
         try:

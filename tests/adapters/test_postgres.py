@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -43,9 +44,32 @@ async def usurp(store: Store, id: str) -> Session:
     return await store.open(id)
 
 
+@contextmanager
+def hinder(store: Store) -> Generator[None]:
+    """No event can be inserted."""
+    assert isinstance(store, PostgresStore)
+    database = store.database
+    with database.connection() as connection:
+        connection.execute(
+            database.statement(
+                "CREATE OR REPLACE FUNCTION {schema}.no() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no'; END$$"
+            )
+        )
+        connection.execute(
+            database.statement("CREATE TRIGGER no BEFORE INSERT ON {schema}.events EXECUTE FUNCTION {schema}.no()")
+        )
+    yield
+    with database.connection() as connection:
+        connection.execute(database.statement("DROP TRIGGER no ON {schema}.events"))
+
+
 async def test_the_store_passes_every_check(postgres_server: str, schema: str) -> None:
     report = await check_store(
-        lambda name: PostgresStore(postgres_server, schema=f"{schema} {name}"), usurp=usurp, sessions=20, megabytes=2
+        lambda name: PostgresStore(postgres_server, schema=f"{schema} {name}"),
+        usurp=usurp,
+        hinder=hinder,
+        sessions=20,
+        megabytes=2,
     )
 
     assert list(report.seconds) == list(STORE_CHECKS)
@@ -58,7 +82,8 @@ async def test_the_store_keeps_and_fences_with_every_durability(
     await check_store(
         lambda name: PostgresStore(postgres_server, schema=f"{schema} {name}", durability=durability),
         usurp=usurp,
-        only=["order", "batches", "fencing", "forks"],
+        hinder=hinder,
+        only=["order", "batches", "fencing", "hindered", "forks"],
     )
 
 

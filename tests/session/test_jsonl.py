@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -23,9 +21,6 @@ from lifecycle.session.jsonl_file import file_name
 from lifecycle.session.reading import open_log
 from lifecycle.testing.stores import write_turn
 from lifecycle.vocabulary import events as ev
-
-from .disks import fill, remount_read_only
-from .logs import shown
 
 pytestmark = pytest.mark.anyio
 
@@ -88,6 +83,23 @@ async def test_a_torn_line_is_not_there_and_is_cut_off_before_anything_follows(f
         write_turn(session, 2, "more")
     assert path.read_bytes().startswith(whole + b'{"seq":8,"time":')
     assert [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1000, 1 << 16])
+async def test_a_list_reads_a_file_from_its_end_in_whatever_blocks(
+    folder: Path, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await made(folder, turns=3)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    monkeypatch.setattr(jsonl_file, "_BLOCK", block)
+    for events in range(len(lines)):
+        kept = b"".join(lines[: events + 1])
+        for torn in (b"", b'{"seq":', bytes(100)):
+            path.write_bytes(kept + torn)
+            async with JsonlStore(folder) as store:
+                (info,) = await store.list()
+            assert (info.events, info.turns) == (events, kept.count(b'"turn/start"')), (events, torn)
 
 
 Damage: TypeAlias = Callable[[list[bytes]], list[bytes]]
@@ -265,74 +277,3 @@ async def test_two_processes_cannot_write_one_session_and_a_killed_one_holds_not
             process.kill()
             process.wait()
             assert (await store.open("s")).next_seq == 8
-
-
-# Disks
-
-
-async def test_a_full_disk_is_one_clear_sentence_and_nothing_is_lost_once_there_is_room(
-    small_disk: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = small_disk / "sessions"
-    async with JsonlStore(folder) as store:
-        session = await store.create("s")
-        write_turn(session, 1, "one")
-        filler = fill(small_disk)
-        with caplog.at_level(logging.WARNING, "lifecycle"):
-            for turn in range(2, 20):
-                write_turn(session, turn, f"turn {turn}")
-        complaint = f"{folder / 's.jsonl'} cannot be written: its disk is full; free some space and try again"
-        assert caplog.text.count(complaint) == 1
-        with pytest.raises(StoreError) as refused:
-            await session.flush()
-        assert str(refused.value) == complaint
-        with pytest.raises(StoreError):
-            await store.fork("s", 1, new_id="child")
-        seen = (await store.open("s", read_only=True)).events
-        assert seen == session.events[: len(seen)]
-        filler.unlink()
-        await session.flush()
-        assert (await store.open("s", read_only=True)).events == session.events[:]
-        assert names(folder) == [".lock", "s.jsonl"]
-
-
-async def test_a_read_only_disk_can_be_read_and_says_that_it_cannot_be_written(small_disk: Path) -> None:
-    folder = small_disk / "sessions"
-    await made(folder)
-    remount_read_only(small_disk)
-
-    async with JsonlStore(folder) as store:
-        assert [info.id for info in await store.list()] == ["s"]
-        assert shown(await store.open("s", read_only=True)) == ["prompt", "to prompt ✓"]
-        for attempt in (store.open("s"), store.create("t"), store.delete("s")):
-            with pytest.raises(StoreError, match="sessions cannot be written: its disk is read-only; make it writable"):
-                await attempt
-
-
-_AS_NOBODY = """
-import os, sys, anyio
-from lifecycle.errors import StoreError
-from lifecycle.session.jsonl import JsonlStore
-
-async def main():
-    try:
-        await JsonlStore(sys.argv[1]).create("s")
-    except StoreError as failed:
-        print(failed)
-
-if os.getuid() == 0:
-    os.setgid(65534)
-    os.setuid(65534)
-anyio.run(main)
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there are no such permissions here")
-def test_a_folder_without_write_permission(shared_folder: Path) -> None:
-    shared_folder.chmod(0o555)
-    command = [sys.executable, "-c", _AS_NOBODY, str(shared_folder / "sessions")]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
-    shared_folder.chmod(0o755)
-
-    complaint = "cannot be used: no permission; change that, or name another folder"
-    assert said == f"{shared_folder / 'sessions'} {complaint}\n"

@@ -30,7 +30,7 @@ from lifecycle.vocabulary import events as ev
 from lifecycle.vocabulary.failures import COMPLETED
 from lifecycle.vocabulary.messages import user_message
 
-from .disks import fill, remount_read_only
+from .disks import fill
 from .logs import a_turn, shown
 
 anyio_test = pytest.mark.anyio
@@ -199,24 +199,6 @@ async def test_one_sync_is_for_all_sessions_that_were_committed_before_it(
 
         assert each == len(sessions)
         assert len(synced) == each + 1
-
-
-@anyio_test
-async def test_a_fork_that_cannot_be_kept_leaves_nothing_behind(path: Path) -> None:
-    async with SqliteStore(path) as store:
-        session = await store.create("s")
-        for turn in range(1, 20):
-            a_turn(session, turn, f"turn {turn}")
-        with closing(sqlite3.connect(path)) as other:
-            other.execute(
-                "CREATE TRIGGER no BEFORE INSERT ON events WHEN new.line LIKE '%end-seed%' "
-                "BEGIN SELECT RAISE(FAIL, 'no'); END"
-            )
-            with pytest.raises(StoreError):
-                await store.fork("s", 19, new_id="child")
-            other.execute("DROP TRIGGER no")
-        assert [info.id for info in await store.list()] == ["s"]
-        assert (await store.fork("s", 19, new_id="child")).next_seq == 19 * 8 + 1
 
 
 @anyio_test
@@ -542,34 +524,6 @@ async def test_a_damaged_session_is_refused_with_its_place(
 
 
 @anyio_test
-async def test_a_full_disk_is_one_clear_sentence_and_nothing_is_lost_once_there_is_room(
-    small_disk: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = small_disk / "sessions.db"
-    async with SqliteStore(path) as store:
-        session = await store.create("s")
-        a_turn(session, 1, "one")
-        filler = fill(small_disk)
-        with caplog.at_level(logging.WARNING, "lifecycle"):
-            for turn in range(2, 20):
-                a_turn(session, turn, f"turn {turn}")
-        assert len(caplog.records) == 1
-        complaint = f"{path} cannot be written: its disk is full; free some space and try again"
-        assert complaint in caplog.text
-        with pytest.raises(StoreError) as refused:
-            await session.flush()
-        assert str(refused.value) == complaint
-        with pytest.raises(StoreError):
-            await store.fork("s", 1, new_id="child")
-        whole = stored(path)
-        assert whole % 8 == 0
-        filler.unlink()
-        await session.flush()
-        assert stored(path) == 19 * 8
-        assert [info.id for info in await store.list()] == ["s"]
-
-
-@anyio_test
 async def test_a_disk_that_is_full_from_the_start_holds_no_half_session(small_disk: Path) -> None:
     fill(small_disk)
     path = small_disk / "sessions.db"
@@ -579,24 +533,6 @@ async def test_a_disk_that_is_full_from_the_start_holds_no_half_session(small_di
         await store.create("s")
     assert not await store.list()
     await store.close()
-
-
-@anyio_test
-async def test_a_read_only_disk_can_be_read_and_says_that_it_cannot_be_written(small_disk: Path) -> None:
-    path = small_disk / "sessions.db"
-    await made(path)
-    remount_read_only(small_disk)
-
-    store = SqliteStore(path)
-    assert [info.id for info in await store.list()] == ["s"]
-    assert shown(await store.open("s", read_only=True)) == ["one", "to one"]
-    complaint = "cannot be written: .* its disk is read-only; make it writable, or name another file"
-    for attempt in (store.create("t"), store.open("s"), store.delete("s"), store.fork("s", 1)):
-        with pytest.raises(StoreError, match=f"{path} {complaint}"):
-            await attempt
-    await store.close()
-    with pytest.raises(StoreError, match=complaint):
-        await SqliteStore(small_disk / "new.db").create("s")
 
 
 _LIMITED = """
@@ -629,58 +565,3 @@ def test_a_limit_on_the_size_of_files_is_one_clear_sentence(path: Path) -> None:
     assert result.stdout.startswith(f"{path} cannot be ")
     assert "disk" in result.stdout
     assert result.stdout.count("\n") == 1
-
-
-_AS_NOBODY = """
-import os, sys, anyio
-from lifecycle.errors import StoreError
-from lifecycle.session.sqlite import SqliteStore
-from lifecycle.vocabulary.messages import UserMessage
-
-UserMessage(content=())  # loads what reads values, perhaps from where nobody may not look
-
-async def main():
-    store = SqliteStore(sys.argv[1])
-    if sys.argv[2] == "read":
-        print([info.id for info in await store.list()], len((await store.open("s", read_only=True)).events))
-    try:
-        await (store.open("s") if sys.argv[2] == "read" else store.create("s"))
-    except StoreError as failed:
-        print(failed)
-
-if os.getuid() == 0:
-    os.setgid(65534)
-    os.setuid(65534)
-anyio.run(main)
-"""
-
-
-def as_nobody(path: Path, what: str) -> str:
-    """What somebody sees whom the permissions do not let write; for root they would not count."""
-    path.parent.chmod(0o555)
-    try:
-        return run(_AS_NOBODY, path, what).stdout
-    finally:
-        path.parent.chmod(0o755)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no such permissions here")
-def test_a_folder_without_write_permission(shared_folder: Path) -> None:
-    said = as_nobody(shared_folder / "sessions.db", "create")
-
-    complaint = f"cannot be opened: no permission to write {shared_folder}; change that, or name another file"
-    assert said == f"{shared_folder / 'sessions.db'} {complaint}\n"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no such permissions here")
-def test_a_store_without_write_permission_can_be_read(shared_folder: Path) -> None:
-    path = shared_folder / "sessions.db"
-    anyio.run(made, path)
-    for file in shared_folder.iterdir():
-        file.chmod(0o444)
-
-    first, second = as_nobody(path, "read").splitlines()
-
-    assert first == "['s'] 8"
-    assert second.startswith(f"{path} cannot be ")
-    assert "make it writable" in second or "no permission" in second
