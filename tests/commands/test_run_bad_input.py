@@ -172,8 +172,13 @@ def test_a_token_ceiling_that_is_none(tokens: str) -> None:
 # -- stores -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_a_folder(tmp_path: Path) -> None:
-    refused(here("run", "--store", tmp_path, "hi"), f"{tmp_path} is a directory", "name a file in it")
+def test_a_store_that_is_a_folder_of_other_things(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+
+    refused(
+        here("run", "--store", tmp_path, "hi"), f"{tmp_path} is a folder, and holds other things", "name a file in it"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_a_store_in_a_folder_that_does_not_exist(tmp_path: Path) -> None:
