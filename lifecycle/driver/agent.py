@@ -129,6 +129,9 @@ class Agent:
         are recovered as their tools say, and what had been claimed and not used waits again. Input that waits is taken
         up by the next wake. The other arguments are those of `Agent`.
 
+        But a turn goes on by itself that is parked: the approver of `options` was asked about a call, and the process
+        was lost before it answered. It is asked again, and the rest of the turn follows from its answer.
+
         Raises:
             SessionNotFoundError: if the store has no such session.
             SessionLockedError: if somebody works on it.
@@ -172,6 +175,8 @@ class Agent:
         for message in deferred:
             with suppress(DuplicateMessageError):  # it waits there already
                 self.inject(message)
+        if run.parked is not None:
+            self._take("resume")
         return self
 
     def _listen(self) -> None:

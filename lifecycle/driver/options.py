@@ -17,8 +17,11 @@ from .program import Perform
 class Approver(Protocol):
     """Answers a call that a `tools/pre-execute` listener asks about.
 
-    Awaited before the call goes on; an exception makes the call an error result. False, or no approver at all,
-    counts as a denial (TLP-02).
+    Awaited before the call goes on, however long that takes: meanwhile no other call starts. A cancel ends the
+    waiting. An exception makes the call an error result; False, or no approver at all, counts as a denial (TLP-02).
+
+    Both the question and what came of it are in the log (`approval/asked`, `approval/decided`). If the process is lost
+    in between, `Agent.resume` asks the approver of the new process the same question again.
     """
 
     def __call__(self, payload: CallPayload, reason: str, /) -> bool | Awaitable[bool]: ...

@@ -84,6 +84,8 @@ class _Structure:
                 ways = [way for edge in self._forward(frame, name) if (way := visit(edge.target)) is not None]
                 back = [edge for edge in self._ways[name] if (name, edge.target) in frame.back]
                 dead = not ways and bool(back) and not any(self._ends(edge) for edge in back)
+                if frame.outer is None and any(edge.target not in frame.nodes for edge in self._ways[name]):
+                    ways.append([])  # a way out of the lane meets none of the others
                 shared = [node for node in ways[0] if all(node in way for way in ways)] if ways else []
                 after[name] = None if dead else [name, *shared]
             return after[name]
@@ -204,15 +206,21 @@ class _Structure:
                 yield from self._pools[stage].lane(effect.lane)
 
     def lane(self, lane: str) -> Iterator[Block]:
-        """The part of this lifecycle that lies in one lane; it ends where another lane begins."""
-        nodes = {
-            name for name, node in self.graph.nodes.items() if node.phase and node.phase.lane == lane
-        } - self._final
-        entries = [name for name in self.graph.nodes if name in nodes and self._entered(name, nodes)]
+        """The part of this lifecycle that lies in one lane; it ends where another lane begins.
+
+        The lane `ask` is what is left of `start` from the phases on that park.
+        """
+        within = "start" if lane == "ask" else lane
+        phases = {name: node.phase for name, node in self.graph.nodes.items() if node.phase is not None}
+        nodes = {name for name, phase in phases.items() if phase.lane == within} - self._final
+        if lane == "ask":
+            entries = [name for name in nodes if phases[name].parks]
+        else:
+            entries = [name for name in self.graph.nodes if name in nodes and self._entered(name, nodes)]
         for name in entries:
             frame = self._analysed(Frame(frozenset(nodes), None, None), name)
             walked = tuple(self._walk(name, None, frame))
-            yield from walked if name == self.graph.initial else [Opt("", walked)]
+            yield from walked if lane == "ask" or name == self.graph.initial else [Opt("", walked)]
 
     @property
     def _final(self) -> set[str]:

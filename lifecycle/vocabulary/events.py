@@ -99,7 +99,7 @@ class StepStart(EventData, frozen=True):
 
 class StepEnd(EventData, frozen=True):
     type: ClassVar[str] = "step/end"
-    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"), closes="step")
+    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"), closes="step", waits="undecided")
     turn: int
     step: int
 
@@ -193,7 +193,12 @@ class ToolCallEvent(EventData, frozen=True):
 
     type: ClassVar[str] = "tool/call"
     rules: ClassVar[Rules] = Rules(
-        refers_to=("turn", "step"), key="callId", takes="unstarted", adds="unsettled", ordered_by="assistant/message"
+        refers_to=("turn", "step"),
+        key="callId",
+        takes="unstarted",
+        adds="unsettled",
+        ordered_by="assistant/message",
+        waits="undecided",
     )
     turn: int
     step: int
@@ -228,6 +233,29 @@ class ToolResultEvent(EventData, frozen=True):
     error: ToolFault | None = None
     value: Json = None
     """What the tool returned, where that is more than its text."""
+
+
+class ApprovalAsked(EventData, frozen=True):
+    """Somebody is asked whether the call that started last may run; no other one starts meanwhile (TLP-02)."""
+
+    type: ClassVar[str] = "approval/asked"
+    rules: ClassVar[Rules] = Rules(key="id", adds="undecided", about="unsettled", about_key="callId")
+    id: str
+    call_id: str
+    tool_name: str
+    reason: str
+
+
+ApprovalOutcome: TypeAlias = Literal["approved", "denied", "canceled", "failed"]
+
+
+class ApprovalDecided(EventData, frozen=True):
+    """What came of an ask: the answer, or that a cancel or an exception came first."""
+
+    type: ClassVar[str] = "approval/decided"
+    rules: ClassVar[Rules] = Rules(key="id", takes="undecided", ordered_by="approval/asked")
+    id: str
+    outcome: ApprovalOutcome
 
 
 class LlmRetry(EventData, frozen=True):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lifecycle.driver.program import LANES
+from lifecycle.driver.program import ASK, BODY, COMMIT, START
+from lifecycle.driver.program import lane_of as lane_of_phase
 
 from ..happenings import Happening
-from ..places import BLOCKED, BODY, COMMIT, ENTER, START, Blocked, Drive, Performer
+from ..places import BLOCKED, ENTER, Blocked, Drive, Performer
 from ..world import Call, Scene
 from .agent import announce_insertion, insert_into
 from .call import CALL
@@ -30,10 +31,14 @@ def open_pool(scene: Scene, modes: Sequence[str]) -> None:
 def next_move(scene: Scene) -> str | None:
     """`settle` if the oldest call has ended, `start` if the next one may start, `finish` if all is done, else None."""
     world = scene.world
+    if world.undecided:
+        return "reenter"
     if world.started and not world.calls[world.started[0]].running:
         return "settle"
     if not world.waiting:
         return None if world.started else "finish"
+    if world.started and lane_of(scene, world.started[-1]) == ASK:
+        return None
     world.exclusive = not world.calls[world.waiting[0]].parallel
     if world.exclusive:
         return None if world.started else "start"
@@ -76,10 +81,13 @@ def run_call(scene: Scene, call: int) -> Drive | None:
     world = scene.world
     n = world.started[-1]
     lane = lane_of(scene, n)
+    world.undecided = False
     if lane == START:
         return Drive(n, START)
-    if lane != BODY or world.calls[n].running:
+    if lane not in (ASK, BODY) or world.calls[n].running:
         return None
+    if lane == ASK and len(world.started) == 1:
+        return Drive(n, ASK)
     if len(world.started) == 1 and (world.exclusive or not world.waiting):
         return Drive(n, BODY)
     level, state, spot, visited, event, _ = world.calls[n].frame
@@ -93,10 +101,10 @@ def run_call(scene: Scene, call: int) -> Drive | None:
 def lane_of(scene: Scene, n: int) -> int:
     """Where a call goes on; after COMMIT if it has ended."""
     phase = CALL.lifecycle.spec.phases[scene.world.calls[n].phase]
-    return COMMIT + 1 if phase.final else LANES.index(phase.lane)
+    return COMMIT + 1 if phase.final else lane_of_phase(phase)
 
 
-STEP("pre and execute", suspends=True)(Performer(run_call))
+STEP("pre and execute", "take up", suspends=True)(Performer(run_call))
 
 
 def post(scene: Scene, call: int) -> Drive | None:
