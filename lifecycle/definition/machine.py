@@ -128,7 +128,7 @@ class Phase(State):
         lane: Where several runs go side by side: those in `start` come one at a time in order, those in `body` overlap,
             and those in `commit` come one at a time in order again.
         settles: A cancel waits until this phase has done what it does.
-        parks: Of a pooled lifecycle: it waits for somebody outside, perhaps for days. Nothing starts after it meanwhile,
+        parks: Of a pooled lifecycle: it waits for somebody outside, perhaps for days. Nothing else starts meanwhile,
             what has started goes on beside it, and a run whose process is lost here goes on here in the next one.
     """
 

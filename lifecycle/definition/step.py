@@ -155,7 +155,7 @@ class Step(Lifecycle):
         cond="undecided",
         when="the call is taken up that a lost process had asked about",
         drawn=False,
-        emits=[ask(TOOLS, "ask again, concurrent execute", name="take up", lane="ask"), TOOL_OWNED],
+        emits=[ask(TOOLS, "ask again, concurrent execute", name="take up"), TOOL_OWNED],
     )
     settle = tooling.again(
         cond="unsettled",

@@ -22,8 +22,8 @@ class ToolCall(Lifecycle):
     """One call: allowed, guarded, checked, executed, and looked at once more.
 
     `called` and `prepared` come one at a time in model order, `executing` may overlap with other calls, and
-    `posting` comes in model order again (TLS-08). In `asking` a person is asked, who may take days: no other call starts
-    meanwhile, those that have started end and are committed, and if the process is lost the next one asks again.
+    `posting` comes in model order again (TLS-08). In `asking` a person is asked, who may take days: no other call
+    starts meanwhile, those that have started end and are committed, and if the process is lost the next one asks again.
     """
 
     called = Phase(
@@ -76,16 +76,12 @@ class ToolCall(Lifecycle):
             drawn=False,
             emits=[_decided("canceled"), UNDISPATCHED, RESULT],
         )
-        | ANYWHERE.to(
-            finished, when="cancelled before the body started", drawn=False, emits=[UNDISPATCHED, RESULT]
-        )
+        | ANYWHERE.to(finished, when="cancelled before the body started", drawn=False, emits=[UNDISPATCHED, RESULT])
     )
     fault = (
         Sources(prepared, guarded, executing).to(
             posting, when="a guard or the body's wrapper raised", drawn=False, emits=[FAULTED]
         )
-        | asking.to(
-            finished, when="whoever was asked raised", drawn=False, emits=[_decided("failed"), FAULTED, RESULT]
-        )
+        | asking.to(finished, when="whoever was asked raised", drawn=False, emits=[_decided("failed"), FAULTED, RESULT])
         | ANYWHERE.to(finished, when="a hook raised", drawn=False, emits=[FAULTED, RESULT])
     )

@@ -81,7 +81,7 @@ def _taken_up(agent: AgentRun, turn_number: int, number: int, parked: Parked) ->
 
 
 def _places(program: Program) -> list[str]:
-    """The phases that an agent, its turn and its step are in while calls run: those that run the next one, or a pool."""
+    """The phases that an agent, its turn and its step are in while calls run: those that run the next, or a pool."""
     places = list[str]()
     inner: Program | None = program
     while inner is not None:

@@ -103,9 +103,7 @@ class AgentRun:
     def facts(self) -> AgentFacts:
         turn = self.turn
         healthy = turn is not None and turn.go_on
-        return _agent_facts(
-            self.session.inbox.pending, healthy, self.keeping, self.disposing, self.parked is not None
-        )
+        return _agent_facts(self.session.inbox.pending, healthy, self.keeping, self.disposing, self.parked is not None)
 
     def interrupt(self) -> None:
         """The host is cancelled where the agent is used, but perhaps not where its tasks are."""

@@ -194,7 +194,8 @@ class _Structure:
         if node.name not in self._pools:
             yield loop
             return
-        started = tuple(self._pools[node.name].lane("body"))
+        pool = self._pools[node.name]
+        started = (*pool.asks(), *pool.lane("body"))
         bodies = Loop("each started call", started, perhaps_never=True, overlapping=True)
         yield Par((Branch("scheduling, in model order", (loop,)), Branch("bodies overlap", (bodies,))))
 
@@ -206,21 +207,25 @@ class _Structure:
                 yield from self._pools[stage].lane(effect.lane)
 
     def lane(self, lane: str) -> Iterator[Block]:
-        """The part of this lifecycle that lies in one lane; it ends where another lane begins.
+        """The part of this lifecycle that lies in one lane; it ends where another lane or a phase that parks begins."""
+        nodes = self._lying_in(lane)
+        parking = {name for name, node in self.graph.nodes.items() if node.phase is not None and node.phase.parks}
+        for name in [name for name in self.graph.nodes if name in nodes - parking and self._entered(name, nodes)]:
+            yield from self._within_lane(name, nodes - parking)
 
-        The lane `ask` is what is left of `start` from the phases on that park.
-        """
-        within = "start" if lane == "ask" else lane
-        phases = {name: node.phase for name, node in self.graph.nodes.items() if node.phase is not None}
-        nodes = {name for name, phase in phases.items() if phase.lane == within} - self._final
-        if lane == "ask":
-            entries = [name for name in nodes if phases[name].parks]
-        else:
-            entries = [name for name in self.graph.nodes if name in nodes and self._entered(name, nodes)]
-        for name in entries:
-            frame = self._analysed(Frame(frozenset(nodes), None, None), name)
-            walked = tuple(self._walk(name, None, frame))
-            yield from walked if lane == "ask" or name == self.graph.initial else [Opt("", walked)]
+    def asks(self) -> Iterator[Block]:
+        """What follows in a lane on its phases that park, which goes on beside the other runs."""
+        for name, node in self.graph.nodes.items():
+            if node.phase is not None and node.phase.parks:
+                yield from self._within_lane(name, self._lying_in(node.phase.lane))
+
+    def _lying_in(self, lane: str) -> set[str]:
+        return {name for name, node in self.graph.nodes.items() if node.phase and node.phase.lane == lane} - self._final
+
+    def _within_lane(self, name: str, nodes: set[str]) -> Iterator[Block]:
+        frame = self._analysed(Frame(frozenset(nodes), None, None), name)
+        walked = tuple(self._walk(name, None, frame))
+        yield from walked if name == self.graph.initial else [Opt("", walked)]
 
     @property
     def _final(self) -> set[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 
 import anyio
 
-from lifecycle.errors import DuplicateMessageError
+from lifecycle.errors import DuplicateMessageError, StoreError
 from lifecycle.services.tools import parse_arguments
 from lifecycle.session.repair import Parked
 from lifecycle.vocabulary.events import ToolCallEvent
@@ -110,9 +111,17 @@ class Pool:
         return move
 
     async def _some_settle(self) -> None:
-        if self._settled is None:
-            self._settled = anyio.Event()
-        await self._settled.wait()
+        settled = self._settled = self._settled or anyio.Event()
+        if self._asking is not None:
+            await self._keep()
+        await settled.wait()
+
+    async def _keep(self) -> None:
+        """Whoever is asked may take longer than this process lives: have the results so far kept."""
+        with suppress(StoreError):  # the next barrier tells
+            kept = self._step.agent.session.barrier()
+            if kept is not None:
+                await kept
 
     # -- moving --------------------------------------------------------------------------------------------------
 

@@ -50,9 +50,7 @@ def approve(scene: Scene, call: int, label: str) -> str:
 
 
 def _decides(outcome: str) -> Callable[[Scene, int], None]:
-    return lambda scene, n: scene.tell(
-        Happening("approval/decided", outcome, number=n + 1, step=scene.world.published)
-    )
+    return lambda scene, n: scene.tell(Happening("approval/decided", outcome, number=n + 1, step=scene.world.published))
 
 
 for _outcome in get_args(ApprovalOutcome):
