@@ -122,6 +122,11 @@ class Agent(Lifecycle):
         )
         | maintenance_latched.to(maintenance, when="the held wake is withdrawn", emits=[*CLEAR, FIRE], drawn=False)
     )
+    outlast = Sources(converging, latched).again(
+        when="a cancelled turn outlasts its grace period",
+        drawn=False,
+        emits=[notify("agent/overdue", "{ turn, step, seconds, calls }", sender=AGENT, drawn=False)],
+    )
     turned = (
         running.to(running, cond="pending and healthy and not disposing", when="more input is pending", drawn=False)
         | running.to(idle, when="nothing is left to do", emits=[IDLE])

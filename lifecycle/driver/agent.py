@@ -331,6 +331,15 @@ class Agent:
             self._take("cancel")
         finally:
             run.cancelling, run.keeping = before
+        if run.watch is None and run.drive is not None and run.signal.fired and run.tasks is not None:
+            run.watch = anyio.CancelScope(shield=True)
+            run.tasks.start_soon(self._watch, run.watch)
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        """Tell if the cancelled turn outlasts its grace period. Ends with the turn."""
+        with scope:
+            await anyio.sleep(self._run.options.grace_seconds)
+            self._take("outlast")
 
     def _cancel_again(self, cause: CancelCause) -> None:
         """Discard what a cancel from inside an append had to leave (CAN-12)."""
@@ -445,6 +454,9 @@ class Agent:
     def _rest(self) -> None:
         if self._run.drive is None:
             self._run.disposing = self._run.leaving
+            if self._run.watch is not None:
+                self._run.watch.cancel()
+                self._run.watch = None
             if self._rested is not None:
                 self._rested.set()
                 self._rested = None

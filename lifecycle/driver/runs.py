@@ -81,6 +81,8 @@ class AgentRun:
     """An arrow is being taken from outside the walk; who listens to its effects may ask for another one."""
     scopes: set[anyio.CancelScope] = field(default_factory=lambda: set())
     """Around everything that is done in a task of its own."""
+    watch: anyio.CancelScope | None = None
+    """Around the task that waits for the end of the grace period of a cancelled turn."""
     escaped: BaseException | None = None
     """What a listener raised that is no Exception, until somebody passes it on."""
 

@@ -18,6 +18,7 @@ STAYS = frozenset((
     "approve(call, reason)",
     "inbox.replace(id, message)", "cancel(cause)", "run_maintenance(task)",
     "prepareCall(config, signal)", "resolve({ agent, signal })", "StreamChunk*", "chunk*", "{ message }", "{ cause }",
+    "{ turn, step, seconds, calls }",
     "{ turn, step, error }", "{ call, result }", "running", "idle", "start", "end", "0..1", "0..n", "once",
 ))  # fmt: skip
 """What is code or a sign, and reads the same in every language."""
@@ -163,6 +164,7 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         "failed": "失败",
         "cancelled while nobody had answered": "无人答复时取消",
         "whoever was asked raised": "被询问者抛出异常",
+        "a cancelled turn outlasts its grace period": "被取消的轮次超过了宽限期",
         "a parked turn goes on": "停放的轮次继续",
         "the call is taken up that a lost process had asked about": "接续已丢失的进程询问过的调用",
         "ask again, concurrent execute": "再次询问，并发执行",

@@ -185,6 +185,8 @@ class Play:
                 yield Move("the agent is disposed of", partial(_dispose, stepper))
             elif bounds.maintenance:
                 yield Move("a maintenance task starts", partial(_maintain, stepper), inner=False, odd=1)
+        if world.main and world.agent in ("converging", "latched"):
+            yield Move("a grace period ends", partial(stepper.take, event="outlast"), inner=False, odd=1)
         if "maintenance" in world.agent:
             yield Move("the maintenance task ends", partial(_maintained, stepper))
         if not world.leaving:

@@ -41,6 +41,8 @@ from .symbols import symbols_of
 
 NEVER_WALKED: Mapping[str, str] = {
     "Turn.stepping.fault -> closing": "a step answers for its own faults, and nothing fails as one begins",
+    "Agent.converging.outlast -> converging": "a story does not take that long; tests/cases/test_cancel.py walks it",
+    "Agent.latched.outlast -> latched": "a story does not take that long",
     "Agent.idle.resume -> running [undecided]": "a process must be lost first; tests/conformance/test_rsm.py walks it",
     "Step.tooling.reenter -> tooling [undecided]": "a process must be lost first",
 }
@@ -48,6 +50,8 @@ NEVER_WALKED: Mapping[str, str] = {
 
 LOST_UNSEEN: Mapping[tuple[str, str], str] = {
     ("Turn.stepping.fault -> closing", "agent/error"): "the arrow is never walked",
+    ("Agent.converging.outlast -> converging", "agent/overdue"): "no story takes that long",
+    ("Agent.latched.outlast -> latched", "agent/overdue"): "no story takes that long",
     ("Agent.idle.resume -> running [undecided]", "wake"): "the arrow is walked when a process was lost",
     ("Agent.idle.resume -> running [undecided]", "agent/status:running"): "the arrow is walked when a process was lost",
     (

@@ -59,6 +59,11 @@ class Pool:
     def unsettled(self) -> bool:
         return bool(self._started)
 
+    @property
+    def running(self) -> tuple[ToolCallBlock, ...]:
+        """The calls whose bodies have begun and not ended."""
+        return tuple(call.block for call in self._started if call.invoked and call.outcome is None)
+
     # -- deciding ------------------------------------------------------------------------------------------------
 
     def next_move(self) -> str | None:
