@@ -147,15 +147,9 @@ class Case:
             hanging.set()
 
         tools = story.the_tools(self.witness, started)
-<<<<<<< HEAD
-        model, hooks, session = story.the_model(self.witness), story.the_hooks(), await store.create("s")
-        async with Agent(model, tools=tools, hooks=hooks, session=session, monitor=True) as agent:
-            await story.live(agent, self.witness, hanging)
-=======
         model, hooks, session = story.the_model(self.witness), story.the_hooks(asking=True), await store.create("s")
         async with Agent(model, tools=tools, hooks=hooks, session=session, options=OPTIONS, monitor=True) as agent:
-            await story.live(agent, hanging)
->>>>>>> 0249627 (Kill processes that wait for an approval, with neighbours in every state, and let one call of the crash story be asked about)
+            await story.live(agent, self.witness, hanging)
 
     async def later(self, store: Store) -> None:
         agents: list[Agent] = []
