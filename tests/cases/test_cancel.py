@@ -131,7 +131,7 @@ async def test_c119_a_tool_that_ignores_a_cancel_is_named_after_the_grace_period
 
     hooks = Hooks()
     hooks.listen("agent/overdue", hear)
-    calls = [("stubborn", {}, "a"), *([("docile", {}, "b")] if beside else [])]
+    calls: list[Any] = [("stubborn", {}, "a"), *([("docile", {}, "b")] if beside else [])]
     tools, options = [in_a_thread if threaded else stubborn, docile], AgentOptions(grace_seconds=0)
     async with scene(Reply(calls=calls), tools=tools, hooks=hooks, options=options) as s:
         s.agent.followup("go")
