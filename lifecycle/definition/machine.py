@@ -148,7 +148,8 @@ class Phase(State):
         super().__init__(initial=initial, final=final)
         self.does = does
         self.runs, self.then = runs, MappingProxyType(dict(then or {}))
-        self.pool, self.loops, self.lane, self.settles = pool, loops, lane, settles
+        self.pool, self.loops, self.settles = pool, loops, settles
+        self.lane: Lane = lane
         self.parks = parks
         self.owner: type[Lifecycle] | None = None
 

@@ -22,7 +22,7 @@ from lifecycle.vocabulary.events import ToolResultEvent
 from .nursery import make_store
 
 REASON = "it costs something"
-CALLS = [("look", {"n": 1}, "c1"), ("hang", {}, "c2"), ("pay", {"n": 3}, "c3"), ("look", {"n": 4}, "c4")]
+CALLS: list[Any] = [("look", {"n": 1}, "c1"), ("hang", {}, "c2"), ("pay", {"n": 3}, "c3"), ("look", {"n": 4}, "c4")]
 
 
 def the_model() -> ScriptedModel:
