@@ -6,7 +6,7 @@ import argparse
 import logging
 import shlex
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Container, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,10 @@ from lifecycle.policies.retry import retrying
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.model import Model
 from lifecycle.services.workspace import workspace_tools
+from lifecycle.session.repair import torn
 from lifecycle.vocabulary.failures import Aborted, Completed, HookCancel
 
+from .approving import Approval, asking
 from .calls import CallError, plugin
 from .console import Console
 from .jsonlines import line_of
@@ -81,8 +83,9 @@ def declare(commands: Any) -> None:
         "--session",
         metavar="ID",
         help="go on with this session instead of a new one; the beginning of its id is enough. A turn that a lost "
-        "process has left open is closed first",
+        "process has left open is closed first; but if it had asked whether a call may run, it asks again",
     )
+    parser.add_argument("--ask", action="store_true", help="ask before each tool call whether it may run")
     parser.add_argument("--json", action="store_true", help="print every event as a line of JSON instead")
     parser.set_defaults(perform=perform, name="lifecycle run")
 
@@ -180,11 +183,17 @@ async def _run(args: argparse.Namespace, prompt: str, workspace: Path, out: Outp
 async def _in_store(args: argparse.Namespace, prompt: str, workspace: Path, console: Console, stop: Stop) -> int:
     async with open_store(store_name(args.store), make=True) as store:
         # Before the provider: a store that cannot be used is known before anybody is asked. No event, no row.
-        session = await (store.create() if args.session is None else _resumed(store, args.session, console))
+        tools = workspace_tools(workspace)
+        known = {one.name for one in tools}
+        session = await (store.create() if args.session is None else _resumed(store, args.session, known, console))
         hooks = retrying() if args.retry else Hooks()
+        if args.ask:
+            asking(hooks)
         async with _provider(args) as (model, which):
-            options = AgentOptions(system=args.system, max_tokens=args.max_tokens, effort=args.effort)
-            agent = Agent(model, tools=workspace_tools(workspace), hooks=hooks, session=session, options=options)
+            options = AgentOptions(
+                system=args.system, max_tokens=args.max_tokens, effort=args.effort, approve=Approval(console)
+            )
+            agent = Agent(model, tools=tools, hooks=hooks, session=session, options=options)
             if not args.json:
                 console.say(which)
             tally = await _turn(agent, prompt, console, stop, console.out if args.json else None)
@@ -195,11 +204,20 @@ async def _in_store(args: argparse.Namespace, prompt: str, workspace: Path, cons
     return stop.code if stop.asked and isinstance(tally.reason, Aborted | None) else 1
 
 
-async def _resumed(store: StoreBase, given: str, console: Console) -> Session:
+async def _resumed(store: StoreBase, given: str, tools: Container[str], console: Console) -> Session:
     """The session that the call names, to go on with."""
     session = await store.open((await resolve(store, given)).id)
-    if session.open_turn is not None:
-        console.say(f"Turn {session.open_turn} was never ended: its process was lost. It is closed as interrupted.")
+    left = None if session.open_turn is None else torn(session.events)
+    if left is not None and left.parked is not None:
+        name = left.parked.block.name
+        if name not in tools:
+            raise CallError(
+                f"session {session.id!r} waits for an answer whether {name} may run, and this command has no such "
+                "tool; go on with it in the program that has"
+            )
+        console.say(f"Turn {left.turn} goes on: its process was lost while it asked whether {name} may run.")
+    elif left is not None:
+        console.say(f"Turn {left.turn} was never ended: its process was lost. It is closed as interrupted.")
     return session
 
 

@@ -75,7 +75,7 @@ class Alphabet:
 
     def passes(self, name: str) -> bool:
         """Whether a record may stand anywhere, as far as the lifecycle goes."""
-        return name in self.passing or name.startswith(self.plugins)
+        return name in self.passing or (name.startswith(self.plugins) and name not in self.language.names)
 
 
 class _Kind(NamedTuple):
@@ -198,8 +198,8 @@ class Acceptor:
             self._turn = self._turn._replace(unanswered=False)
 
     def end(self) -> Divergence | None:
-        """Judge the end of the log: None if nothing is left open."""
-        if self._language.resting(self._state, self._known):
+        """Judge the end of the log: None if nothing is left open, or its turn is parked."""
+        if self._known & self._language.parking or self._language.resting(self._state, self._known):
             return None
         if self._doubt is not None and self._state.tentative:
             return self._doubt
@@ -252,6 +252,11 @@ class Acceptor:
                 return self._misfit(name, f"its reason is {reason!r}, which is none of {', '.join(rules.reasons)}")
             if reason in rules.natural and now.unanswered:
                 return self._misfit(name, f"its reason is {reason!r}, and step {now.step} came to no answer")
+        if rules.waits in self._known:
+            return self._misfit(name, f"{self._identities[rules.waits][0]!r} is still {rules.waits}")
+        if rules.about and (at(data, rules.about_key),) != tuple(self._identities.get(rules.about, ()))[-1:]:
+            given = at(data, rules.about_key)
+            return self._misfit(name, f"it is about {given!r}, which is not the newest that is {rules.about}")
         if name in now.barred:
             return self._misfit(name, "the request of this step was settled for good")
         if rules.takes:
@@ -361,10 +366,10 @@ class Acceptor:
             return self._diverged("order", name, f"this revision records no {told}")
         return self._diverged("order", name, f"{told} cannot follow here")
 
-    def _takes(self, name: str) -> bool:
-        """Whether there is something left for a record to take, if it takes anything."""
+    def _due(self, name: str) -> bool:
+        """Whether the facts hold that a record needs, and those are over that it waits for."""
         rules = self._judge.rules.get(name, FREE)
-        return not rules.takes or rules.takes in self._known
+        return {rules.takes, rules.about} <= {"", *self._known} and rules.waits not in self._known
 
     def _misfit(self, name: str, reason: str) -> Divergence:
         return self._diverged("reference", name, f"{name} does not fit: {reason}")
@@ -374,7 +379,7 @@ class Acceptor:
         sure = {
             letter
             for letter, state in follow.items()
-            if not (state.tentative or state.fragment) and self._takes(letter.partition(":")[0])
+            if not (state.tentative or state.fragment) and self._due(letter.partition(":")[0])
         }
         legal = sure or set(follow)
         now = self._turn

@@ -26,6 +26,8 @@ class AgentFacts:
     """The cancel keeps the inbox."""
     disposing: bool = False
     """The agent is being disposed: nothing wakes it, and input is parked (CAN-06)."""
+    undecided: bool = False
+    """A lost process has left a turn parked: somebody was asked about a call, and has not answered."""
 
 
 def _insertion(call: str, drawn: bool = False, detail: str = "", act: str = "insert") -> tuple[Message, ...]:
@@ -99,6 +101,7 @@ class Agent(Lifecycle):
         | maintenance.to(maintenance_latched, when="input comes during maintenance", emits=QUEUE, drawn=False)
         | maintenance_latched.again(when="more input comes during maintenance", emits=QUEUE, drawn=False)
     )
+    resume = idle.to(running, cond="undecided", when="a parked turn goes on", drawn=False, emits=[WAKE, RUNNING])
     stage = Sources(idle, running, converging, latched, maintenance, maintenance_latched).again(
         when="context is injected, which wakes nobody", emits=STAGE, drawn=False
     )
@@ -118,6 +121,11 @@ class Agent(Lifecycle):
             cond="keeping and not disposing", when="cancelled, keeping the inbox", emits=[STOP, FIRE], drawn=False
         )
         | maintenance_latched.to(maintenance, when="the held wake is withdrawn", emits=[*CLEAR, FIRE], drawn=False)
+    )
+    outlast = Sources(converging, latched).again(
+        when="a cancelled turn outlasts its grace period",
+        drawn=False,
+        emits=[notify("agent/overdue", "{ turn, step, seconds, calls }", sender=AGENT, drawn=False)],
     )
     turned = (
         running.to(running, cond="pending and healthy and not disposing", when="more input is pending", drawn=False)

@@ -152,6 +152,14 @@ class Language:
         )
 
     @cached_property
+    def parking(self) -> frozenset[str]:
+        """The facts that hold while a run is in a phase that parks: then the log may end, and goes on another time."""
+        tracks = [self._track(part) for part in family(self.whole)]
+        into = [row for track in tracks for row in track.arrows if track.table.phases[row.target].parks]
+        told = [effect.names for row in into for effect in row.emits if isinstance(effect, Message) and effect.durable]
+        return frozenset(self._rules[name].adds for names in told for name in names) - {""}
+
+    @cached_property
     def woken(self) -> State:
         """Where a run is that begins with input that came before."""
         follow = self.after(self.initial, frozenset())

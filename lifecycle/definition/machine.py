@@ -128,6 +128,8 @@ class Phase(State):
         lane: Where several runs go side by side: those in `start` come one at a time in order, those in `body` overlap,
             and those in `commit` come one at a time in order again.
         settles: A cancel waits until this phase has done what it does.
+        parks: Of a pooled lifecycle: it waits for somebody outside, perhaps for days. Nothing else starts meanwhile,
+            what has started goes on beside it, and a run whose process is lost here goes on here in the next one.
     """
 
     def __init__(
@@ -141,11 +143,14 @@ class Phase(State):
         loops: str = "",
         lane: Lane = "start",
         settles: bool = False,
+        parks: bool = False,
     ) -> None:
         super().__init__(initial=initial, final=final)
         self.does = does
         self.runs, self.then = runs, MappingProxyType(dict(then or {}))
-        self.pool, self.loops, self.lane, self.settles = pool, loops, lane, settles
+        self.pool, self.loops, self.settles = pool, loops, settles
+        self.lane: Lane = lane
+        self.parks = parks
         self.owner: type[Lifecycle] | None = None
 
     def but(self, *does: Effect, **changes: Any) -> Phase:
@@ -159,6 +164,7 @@ class Phase(State):
             "loops": self.loops,
             "lane": self.lane,
             "settles": self.settles,
+            "parks": self.parks,
         }
         return Phase(*(does or self.does), **{**kept, **changes})
 

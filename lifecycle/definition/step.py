@@ -21,6 +21,8 @@ class StepFacts:
     """A tool call has not started."""
     unsettled: bool = False
     """A started tool call has no result yet."""
+    undecided: bool = False
+    """Somebody was asked about a started call, and has not answered."""
 
 
 NO_STEP = tell(DRIVER, "claimed batch stays removed, the open turn spends no step", name="no step")
@@ -148,6 +150,12 @@ class Step(Lifecycle):
             ),
             TOOL_OWNED,
         ],
+    )
+    reenter = tooling.again(
+        cond="undecided",
+        when="the call is taken up that a lost process had asked about",
+        drawn=False,
+        emits=[ask(TOOLS, "ask again, concurrent execute", name="take up"), TOOL_OWNED],
     )
     settle = tooling.again(
         cond="unsettled",

@@ -129,6 +129,9 @@ class Agent:
         are recovered as their tools say, and what had been claimed and not used waits again. Input that waits is taken
         up by the next wake. The other arguments are those of `Agent`.
 
+        But a turn goes on by itself that is parked: the approver of `options` was asked about a call, and the process
+        was lost before it answered. It is asked again, and the rest of the turn follows from its answer.
+
         Raises:
             SessionNotFoundError: if the store has no such session.
             SessionLockedError: if somebody works on it.
@@ -172,6 +175,8 @@ class Agent:
         for message in deferred:
             with suppress(DuplicateMessageError):  # it waits there already
                 self.inject(message)
+        if run.parked is not None:
+            self._take("resume")
         return self
 
     def _listen(self) -> None:
@@ -326,6 +331,15 @@ class Agent:
             self._take("cancel")
         finally:
             run.cancelling, run.keeping = before
+        if run.watch is None and run.drive is not None and run.signal.fired and run.tasks is not None:
+            run.watch = anyio.CancelScope(shield=True)
+            run.tasks.start_soon(self._watch, run.watch)
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        """Tell if the cancelled turn outlasts its grace period. Ends with the turn."""
+        with scope:
+            await anyio.sleep(self._run.options.grace_seconds)
+            self._take("outlast")
 
     def _cancel_again(self, cause: CancelCause) -> None:
         """Discard what a cancel from inside an append had to leave (CAN-12)."""
@@ -440,6 +454,9 @@ class Agent:
     def _rest(self) -> None:
         if self._run.drive is None:
             self._run.disposing = self._run.leaving
+            if self._run.watch is not None:
+                self._run.watch.cancel()
+                self._run.watch = None
             if self._rested is not None:
                 self._rested.set()
                 self._rested = None

@@ -43,7 +43,7 @@ class Monitor:
     """Watches what is appended to a session from now on.
 
     Args:
-        session: The session, at a rest: no turn is open.
+        session: The session: no turn of it is open, unless one is parked.
         lifecycle: The lifecycle of the agent, as its options have it.
     """
 
@@ -54,10 +54,10 @@ class Monitor:
         """The newest one."""
         self._session = session
         self._alphabet = _alphabet(lifecycle)
-        self._acceptor = self._at_rest()
         self._contained: DivergenceError | None = None
         self._weighed = False
         self._blind = False
+        self._acceptor = self._at_rest() if session.open_turn is None else self._caught_up()
 
     def attach(self) -> list[Callable[[], None]]:
         """Begin; the functions that are returned end it. Nobody may have a veto before."""
@@ -69,6 +69,18 @@ class Monitor:
         inbox = self._session.inbox
         waiting = {"next-step": len(inbox.next_step), "next-turn": len(inbox.next_turn)}
         return Acceptor(self._alphabet, last_turn=self._session.last_turn, waiting=waiting, woken=woken)
+
+    def _caught_up(self) -> Acceptor:
+        """Where a parked turn is: the whole log says so. One that is no run of this lifecycle is not watched on."""
+        from lifecycle.definition.acceptor import Acceptor
+
+        acceptor = Acceptor(self._alphabet)
+        for event in self._session.events:
+            replaces = isinstance(event.surface, Replace)
+            if acceptor.take(event.type, event.data, replaces=replaces, ignorable=event.ignorable) is not None:
+                self._blind = True
+                break
+        return acceptor
 
     def _weigh(self, event: Event) -> None:
         if self._weighed:

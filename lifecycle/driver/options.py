@@ -17,8 +17,11 @@ from .program import Perform
 class Approver(Protocol):
     """Answers a call that a `tools/pre-execute` listener asks about.
 
-    Awaited before the call goes on; an exception makes the call an error result. False, or no approver at all,
-    counts as a denial (TLP-02).
+    Awaited before the call goes on, however long that takes: meanwhile no other call starts. A cancel ends the
+    waiting. An exception makes the call an error result; False, or no approver at all, counts as a denial (TLP-02).
+
+    Both the question and what came of it are in the log (`approval/asked`, `approval/decided`). If the process is lost
+    in between, `Agent.resume` asks the approver of the new process the same question again.
     """
 
     def __call__(self, payload: CallPayload, reason: str, /) -> bool | Awaitable[bool]: ...
@@ -38,6 +41,8 @@ class AgentOptions:
             each time a call could start.
         tool_order: Tool names in the order in which the model sees them, with `*` for the rest; None sorts by name.
         approve: Who answers a call that a hook asks about.
+        grace_seconds: How long a cancelled turn may take to settle before somebody is told what holds it up: a warning
+            in the log, and `agent/overdue`. It is awaited all the same, however long that takes (CAN-11).
         max_pauses: How many steps in a row may end because the provider paused.
         lifecycle: A lifecycle derived from Agent, Turn, Step or ToolCall of the newest revision, in its place.
         performers: The performers of the effects that it adds, by their keys: functions of the run that return, for
@@ -52,6 +57,7 @@ class AgentOptions:
     max_parallel_tools: int | Callable[[AgentHandle], int] = 10
     tool_order: Sequence[str] | None = None
     approve: Approver | None = None
+    grace_seconds: float = 5.0
     max_pauses: int = 8
     lifecycle: type[Lifecycle] | None = None
     performers: Mapping[str, Perform] = EMPTY

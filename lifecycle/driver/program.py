@@ -11,16 +11,20 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import iscoroutinefunction
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from lifecycle.definition.effects import Effect, Kind, Message, Note
 from lifecycle.definition.guards import atoms
-from lifecycle.definition.machine import ABORT, FAULT, Lane, Lifecycle
+from lifecycle.definition.machine import ABORT, FAULT, Lane, Lifecycle, Phase
 from lifecycle.definition.table import Row, Table, table_of
 from lifecycle.errors import DefinitionError
 from lifecycle.services.signal import CancelSignal
 
-LANES: tuple[Lane, ...] = get_args(Lane)
+START, ASK, BODY, COMMIT = range(4)
+"""How far a run of a pool may be driven: to its first phase that parks or lies in another lane; through phases that
+park; through its body; to its end.
+"""
+_LANES: Mapping[Lane, int] = MappingProxyType({"start": START, "body": BODY, "commit": COMMIT})
 
 R = TypeVar("R", bound="Run")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,7 +67,7 @@ class Station:
     final: bool
     settles: bool
     lane: int
-    """Its place among `LANES`."""
+    """How far a run must be driven to come through it, as `lane_of` says."""
     actions: tuple[Action, ...]
     nested: Program | None
     begin: Callable[[Any], Any] | None
@@ -164,7 +168,7 @@ class Performers(Generic[R]):
             name,
             phase.final,
             phase.settles,
-            LANES.index(phase.lane),
+            lane_of(phase),
             actions,
             nested,
             begin,
@@ -210,6 +214,11 @@ class Performers(Generic[R]):
         performed_within = {key for _, _, keys in self._actions.values() for key in keys}
         for key in sorted(inner ^ performed_within):
             raise DefinitionError(f"{name}: the inner effect {key!r} is declared but not performed, or the reverse")
+
+
+def lane_of(phase: Phase) -> int:
+    """How far a run must be driven to come through a phase: START, ASK, BODY or COMMIT."""
+    return ASK if phase.parks else _LANES[phase.lane]
 
 
 def _needs_performer(effect: Effect) -> bool:

@@ -25,7 +25,7 @@ from lifecycle.services.signal import CancelSignal
 from lifecycle.services.tools import StepTools, Tool, ToolContext, ToolRegistry
 from lifecycle.session.log import Session
 from lifecycle.vocabulary.assembly import Assembler
-from lifecycle.vocabulary.events import Event, InboxTarget
+from lifecycle.vocabulary.events import ApprovalAsked, Event, InboxTarget
 from lifecycle.vocabulary.failures import COMPLETED, DISPOSED_CANCEL, CancelCause, Failure, TurnEndReason
 from lifecycle.vocabulary.messages import ToolCallBlock, UserMessage
 from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, ToolSpec
@@ -71,6 +71,8 @@ class AgentRun:
     status: Literal["idle", "running"] = "idle"
     turn: TurnRun | None = None
     """The last turn, also after it has ended."""
+    parked: StepRun | None = None
+    """The step that a lost process has left parked, until its turn goes on."""
     disposing: bool = False
     """Until the agent rests, or for good once it is `leaving`: input is parked."""
     leaving: bool = False
@@ -79,6 +81,8 @@ class AgentRun:
     """An arrow is being taken from outside the walk; who listens to its effects may ask for another one."""
     scopes: set[anyio.CancelScope] = field(default_factory=lambda: set())
     """Around everything that is done in a task of its own."""
+    watch: anyio.CancelScope | None = None
+    """Around the task that waits for the end of the grace period of a cancelled turn."""
     escaped: BaseException | None = None
     """What a listener raised that is no Exception, until somebody passes it on."""
 
@@ -100,7 +104,8 @@ class AgentRun:
 
     def facts(self) -> AgentFacts:
         turn = self.turn
-        return _agent_facts(self.session.inbox.pending, turn is not None and turn.go_on, self.keeping, self.disposing)
+        healthy = turn is not None and turn.go_on
+        return _agent_facts(self.session.inbox.pending, healthy, self.keeping, self.disposing, self.parked is not None)
 
     def interrupt(self) -> None:
         """The host is cancelled where the agent is used, but perhaps not where its tasks are."""
@@ -225,8 +230,8 @@ class StepRun:
         decision, pool = self.decision, self.pool
         admitted = isinstance(decision, Enter) and (bool(decision.messages) or self.owed)
         if pool is None:
-            return _step_facts(admitted, self.retry, False, False)
-        return _step_facts(admitted, self.retry, pool.unstarted, pool.unsettled)
+            return _step_facts(admitted, self.retry, False, False, False)
+        return _step_facts(admitted, self.retry, pool.unstarted, pool.unsettled, pool.undecided)
 
 
 @dataclass(slots=True, eq=False)
@@ -242,6 +247,8 @@ class ToolCallRun:
     error: BaseException | None = None
     record: Event | None = None
     """Its `tool/call`."""
+    asked: ApprovalAsked | None = None
+    """What somebody is asked about it, if anybody is."""
     kwargs: Mapping[str, Any] | None = None
     """The arguments as the body takes them, once they were checked."""
     invoked: bool = False

@@ -64,7 +64,7 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
         try:
             if here.nested is not None and here.begin is not None:
                 inner = here.begin(run)
-                inner.phase = here.nested.table.initial
+                inner.phase = inner.phase or here.nested.table.initial  # one that is parked goes on where it was
                 ended: Any = yield from walk(here.nested, inner, drive)
                 outcome = here.then[ended]
                 if interruptible and not settles and run.signal.cause is not None:

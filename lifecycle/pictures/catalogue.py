@@ -15,8 +15,10 @@ from lifecycle.definition.machine import Lifecycle
 
 STAYS = frozenset((
     "Agent", "ctx.systemPrompt", "ctx.llm", "ctx.tools", "followup(content)", "inject(content)", "send(content)",
+    "approve(call, reason)",
     "inbox.replace(id, message)", "cancel(cause)", "run_maintenance(task)",
     "prepareCall(config, signal)", "resolve({ agent, signal })", "StreamChunk*", "chunk*", "{ message }", "{ cause }",
+    "{ turn, step, seconds, calls }",
     "{ turn, step, error }", "{ call, result }", "running", "idle", "start", "end", "0..1", "0..n", "once",
 ))  # fmt: skip
 """What is code or a sign, and reads the same in every language."""
@@ -149,6 +151,23 @@ CHINESE: Mapping[str, str] = MappingProxyType(
         # -- the tool call -------------------------------------------------------------------------------------------
         "allow, deny or ask": "allow、deny 或 ask",
         "the call is allowed": "调用获准",
+        "a hook asks for an approval": "钩子要求审批",
+        "of the host": "由宿主回答",
+        "yes or no": "是或否",
+        "a turn whose process is lost here stays parked, and is asked about again": (
+            "若进程在此处丢失，轮次保持停放，恢复后再次询问"
+        ),
+        "approved": "获批",
+        "not approved": "未获批",
+        "denied": "被拒绝",
+        "canceled": "被取消",
+        "failed": "失败",
+        "cancelled while nobody had answered": "无人答复时取消",
+        "whoever was asked raised": "被询问者抛出异常",
+        "a cancelled turn outlasts its grace period": "被取消的轮次超过了宽限期",
+        "a parked turn goes on": "停放的轮次继续",
+        "the call is taken up that a lost process had asked about": "接续已丢失的进程询问过的调用",
+        "ask again, concurrent execute": "再次询问，并发执行",
         "monotonic guards": "单调的守卫",
         "deny or nothing": "deny 或不作答",
         "no guard denies": "没有守卫拒绝",

@@ -124,6 +124,7 @@ class _Pair:
             "wording of the loop": lambda phase: phase.loops,
             "lane": lambda phase: phase.lane,
             "settles": lambda phase: phase.settles,
+            "parks": lambda phase: phase.parks,
         }
         for aspect, value in aspects.items():
             if value(old) != value(new):

@@ -84,6 +84,8 @@ class _Structure:
                 ways = [way for edge in self._forward(frame, name) if (way := visit(edge.target)) is not None]
                 back = [edge for edge in self._ways[name] if (name, edge.target) in frame.back]
                 dead = not ways and bool(back) and not any(self._ends(edge) for edge in back)
+                if frame.outer is None and any(edge.target not in frame.nodes for edge in self._ways[name]):
+                    ways.append([])  # a way out of the lane meets none of the others
                 shared = [node for node in ways[0] if all(node in way for way in ways)] if ways else []
                 after[name] = None if dead else [name, *shared]
             return after[name]
@@ -192,7 +194,8 @@ class _Structure:
         if node.name not in self._pools:
             yield loop
             return
-        started = tuple(self._pools[node.name].lane("body"))
+        pool = self._pools[node.name]
+        started = (*pool.asks(), *pool.lane("body"))
         bodies = Loop("each started call", started, perhaps_never=True, overlapping=True)
         yield Par((Branch("scheduling, in model order", (loop,)), Branch("bodies overlap", (bodies,))))
 
@@ -204,15 +207,25 @@ class _Structure:
                 yield from self._pools[stage].lane(effect.lane)
 
     def lane(self, lane: str) -> Iterator[Block]:
-        """The part of this lifecycle that lies in one lane; it ends where another lane begins."""
-        nodes = {
-            name for name, node in self.graph.nodes.items() if node.phase and node.phase.lane == lane
-        } - self._final
-        entries = [name for name in self.graph.nodes if name in nodes and self._entered(name, nodes)]
-        for name in entries:
-            frame = self._analysed(Frame(frozenset(nodes), None, None), name)
-            walked = tuple(self._walk(name, None, frame))
-            yield from walked if name == self.graph.initial else [Opt("", walked)]
+        """The part of this lifecycle that lies in one lane; it ends where another lane or a phase that parks begins."""
+        nodes = self._lying_in(lane)
+        parking = {name for name, node in self.graph.nodes.items() if node.phase is not None and node.phase.parks}
+        for name in [name for name in self.graph.nodes if name in nodes - parking and self._entered(name, nodes)]:
+            yield from self._within_lane(name, nodes - parking)
+
+    def asks(self) -> Iterator[Block]:
+        """What follows in a lane on its phases that park, which goes on beside the other runs."""
+        for name, node in self.graph.nodes.items():
+            if node.phase is not None and node.phase.parks:
+                yield from self._within_lane(name, self._lying_in(node.phase.lane))
+
+    def _lying_in(self, lane: str) -> set[str]:
+        return {name for name, node in self.graph.nodes.items() if node.phase and node.phase.lane == lane} - self._final
+
+    def _within_lane(self, name: str, nodes: set[str]) -> Iterator[Block]:
+        frame = self._analysed(Frame(frozenset(nodes), None, None), name)
+        walked = tuple(self._walk(name, None, frame))
+        yield from walked if name == self.graph.initial else [Opt("", walked)]
 
     @property
     def _final(self) -> set[str]:

@@ -20,8 +20,8 @@ class Happening(NamedTuple):
     Besides wire names of records, hook points and live events there are: `followup`, `steer` and `inject`, said before
     their record; `cancel` and `dispose`, said before what they discard; `proposal`, what pre-step came to (`enter` as
     it was proposed, `rewrite`, or `reject`); `vetoed`, an append that was refused; `tools/resolve` and
-    `tools/dispose`; `maintenance` and `maintained`; `rest`, when nothing is going on any more; `crash`, and the
-    `returned` messages of its repair.
+    `tools/dispose`; `maintenance` and `maintained`; `rest`, when nothing is going on any more; `crash` (`parked` if its
+    turn stays open), and the `returned` messages of its repair.
     """
 
     name: str
@@ -97,6 +97,8 @@ class Ledger(Flat):
     """How many calls the answer asks for."""
     called: int = 0
     answered: int = 0
+    parked: bool = False
+    """The turn is open, and goes on as soon as the agent says that it runs."""
     excused: bool = False
     """An append was refused in this turn, so that some of what is owed may be missing."""
     cause: str = ""
@@ -298,7 +300,7 @@ def _cancelled(seen: Ledger, now: Happening) -> None:
 
 
 def _status(seen: Ledger, now: Happening) -> None:
-    seen.status = now.detail
+    seen.status, seen.parked = now.detail, False
     if now.detail == "idle":
         if seen.disposing or seen.failed or seen.stops:
             seen.move(seen.having(PENDING), PARKED)
@@ -330,6 +332,10 @@ def _rested(seen: Ledger, now: Happening) -> None:
 def _crashed(seen: Ledger, now: Happening) -> None:
     """The process is gone, and the log is all there is."""
     gone = Ledger(fates=seen.fates, turn=seen.turn)
+    if now.detail:  # its turn is parked
+        for name in ("turn_open", "prompts", "proposals", "step", "step_open", "tools", "asked", "called", "answered"):
+            setattr(gone, name, getattr(seen, name))
+        gone.parked = True
     gone.move(gone.having(PENDING), PARKED)
     seen.__dict__.update(gone.__dict__)
 

@@ -177,7 +177,7 @@ def every_turn_closes_once(seen: Ledger, now: Happening) -> str | None:
             return f"turn {now.number} is closed in turn {seen.turn}"
         case "turn/end" if seen.step_open:
             return f"turn {now.number} is closed, and step {seen.step} is not"
-        case "rest" | "agent/status" if seen.turn_open:
+        case "rest" | "agent/status" if seen.turn_open and not seen.parked:
             return f"{now.detail or 'rest'} is told, and turn {seen.turn} is still open"
         case _:
             return None

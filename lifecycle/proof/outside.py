@@ -14,10 +14,12 @@ from lifecycle.definition.agent import Agent
 from lifecycle.definition.family import pooled, within
 from lifecycle.definition.machine import Lifecycle
 from lifecycle.definition.tool_call import ToolCall
+from lifecycle.driver.program import ASK
 
 from .happenings import Happening, Ledger
 from .performers import AGENT, CALL
 from .performers.agent import announce_recorded
+from .performers.tooling import lane_of, reopen_pool
 from .places import AFTER, ASKED, BEFORE, CHOOSE, ENTER, NO_FAULTS, Faults, Frame
 from .stepper import Stepper
 from .world import Bounds, Ids, Scene, World
@@ -26,6 +28,8 @@ NOBODY = "nobody interferes"
 APPENDED = "is appended"
 
 Act: TypeAlias = Callable[[Scene], None]
+On: TypeAlias = Callable[[Callable[[Scene, list[Frame]], None]], Act]
+"""Makes an act of what is to be done in one task."""
 
 
 class Move(NamedTuple):
@@ -78,8 +82,9 @@ class Play:
             return []
         if world.takes:
             return self._affordable(scene, self._taking(scene))
-        if world.main and world.main[-1][1] in (BEFORE, AFTER):
-            return self._affordable(scene, self._telling(scene))
+        for stack, on in ((world.main, self._on_main), *self._bodies(world)):
+            if stack and stack[-1][1] in (BEFORE, AFTER):
+                return self._affordable(scene, self._telling(scene, stack[-1], on))
         found = [*self._tasks(scene), *self._host(scene), *_wishes(self.stepper, scene, "the host")]
         return self._affordable(scene, found)
 
@@ -97,17 +102,17 @@ class Play:
             ]
         return [Move(NOBODY, stepper.go_on_taking), *self._heard(scene, frame), *self._crash(scene)]
 
-    def _telling(self, scene: Scene) -> list[Move]:
-        stepper, frame = self.stepper, scene.world.main[-1]
+    def _telling(self, scene: Scene, frame: Frame, on: On) -> list[Move]:
+        stepper = self.stepper
         if frame[1] == BEFORE:
             name = frame[2].effect.name
             return [
-                Move(f"{name} {APPENDED}", self._on_main(partial(stepper.append, refused=False))),
-                Move(f"{name} is refused", self._on_main(partial(stepper.append, refused=True)), odd=1),
+                Move(f"{name} {APPENDED}", on(partial(stepper.append, refused=False))),
+                Move(f"{name} is refused", on(partial(stepper.append, refused=True)), odd=1),
                 *self._crash(scene),
             ]
         return [
-            Move(NOBODY, self._on_main(stepper.go_on)),
+            Move(NOBODY, on(stepper.go_on)),
             *self._heard(scene, frame),
             *self._crash(scene),
         ]
@@ -133,15 +138,18 @@ class Play:
                 yield from self._answers(scene, frame, self._on_main)
             elif frame[2].performer.ready(scene):
                 yield Move(f"{frame[2].key} goes on", self._on_main(stepper.ask_again))
-        for n, stack in enumerate(world.bodies):
+        for n, (stack, on) in enumerate(self._bodies(world), 1):
             if stack and stack[-1][1] == ENTER:
-                yield Move(f"the task of call {n + 1} begins", self._on_body(n, stepper.run))
+                yield Move(f"the task of call {n} begins", on(stepper.run))
             elif stack:
-                yield from self._answers(scene, stack[-1], partial(self._on_body, n))
+                yield from self._answers(scene, stack[-1], on)
 
-    def _answers(
-        self, scene: Scene, frame: Frame, on: Callable[[Callable[[Scene, list[Frame]], None]], Act]
-    ) -> Iterator[Move]:
+    def _bodies(self, world: World) -> Iterator[tuple[tuple[Frame, ...], On]]:
+        """The calls in tasks of their own."""
+        for n, stack in enumerate(world.bodies):
+            yield stack, partial(self._on_body, n)
+
+    def _answers(self, scene: Scene, frame: Frame, on: On) -> Iterator[Move]:
         assert frame[1] == ASKED
         place, call = frame[2], frame[0] - 3
         whose = f" of call {call + 1}" if call >= 0 else ""
@@ -177,6 +185,8 @@ class Play:
                 yield Move("the agent is disposed of", partial(_dispose, stepper))
             elif bounds.maintenance:
                 yield Move("a maintenance task starts", partial(_maintain, stepper), inner=False, odd=1)
+        if world.main and world.agent in ("converging", "latched"):
+            yield Move("a grace period ends", partial(stepper.take, event="outlast"), inner=False, odd=1)
         if "maintenance" in world.agent:
             yield Move("the maintenance task ends", partial(_maintained, stepper))
         if not world.leaving:
@@ -189,9 +199,13 @@ class Play:
             yield Move("the process is lost, and the session repaired", self._crashed, inner=False, odd=1)
 
     def _crashed(self, scene: Scene) -> None:
-        """Nothing is left but the log. Repair closes the turn, and gives back what it had claimed and not settled."""
+        """Nothing is left but the log. Repair closes the turn, and gives back what it had claimed and not settled.
+
+        But a turn goes on that is parked, at the call that somebody was asked about.
+        """
         old = scene.world
-        scene.tell(Happening("crash"))
+        parked = self._parked(old)
+        scene.tell(Happening("crash", "" if parked is None else "parked"))
         if old.unsettled:
             scene.tell(Happening("returned", ids=tuple(id for id, _ in old.unsettled)))
         scene.world = World(
@@ -203,7 +217,29 @@ class Play:
             number=old.number,
             go_on=False,
         )
-        self.stepper.rest(scene)
+        if parked is None:
+            self.stepper.rest(scene)
+            return
+        for name in (
+            "turn",
+            "step",
+            "steps",
+            "proposals",
+            "reason",
+            "opened",
+            "published",
+            "tools",
+            "attempts",
+            "calls",
+        ):
+            setattr(scene.world, name, getattr(old, name))
+        reopen_pool(scene, parked, old.started, old.waiting)
+        self.stepper.take(scene, "resume")
+
+    def _parked(self, world: World) -> int | None:
+        """The call that somebody is asked about, if the log says so."""
+        newest = world.started[-1:]
+        return next((n for n in newest if lane_of(world, n) == ASK), None)
 
 
 def _from(world: World, target: str) -> Ids:

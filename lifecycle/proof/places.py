@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from lifecycle.definition.effects import Kind, Message
 from lifecycle.definition.machine import ABORT, FAULT
 from lifecycle.definition.table import Row
-from lifecycle.driver.program import LANES, Action, Program, Station
+from lifecycle.driver.program import Action, Program, Station
 
 from .happenings import Happening
 from .world import Scene
@@ -24,7 +24,6 @@ from .world import Scene
 ENTER, BEFORE, DO, ASKED, AFTER, CHOOSE, NESTED, TAKE = range(8)
 """What a frame is about to do. ASKED waits for others; BEFORE, AFTER and CHOOSE wait for the search to choose."""
 
-START, BODY, COMMIT = range(len(LANES))
 SURE = "sure"
 """As the event of a frame that performs: its append will not be refused."""
 

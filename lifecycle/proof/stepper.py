@@ -125,9 +125,10 @@ class Stepper:
             stack.pop()
         elif here.nested is not None:
             begin = self.begin[level]
-            if begin is not None:
-                begin(scene)
-            self.enter(scene.world, level + 1, here.nested.table.initial)
+            if not scene.world.undecided:  # else they are parked, and go on where they are
+                if begin is not None:
+                    begin(scene)
+                self.enter(scene.world, level + 1, here.nested.table.initial)
             stack[-1] = (level, NESTED, here, visited, "", lane)
             stack.append((level + 1, ENTER, True, _NONE, "", 0))
         elif not here.actions:

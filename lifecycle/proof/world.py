@@ -156,6 +156,8 @@ class World(Flat):
     started: tuple[int, ...] = ()
     exclusive: bool = False
     concluded: bool = False
+    undecided: bool = False
+    """The only call that has started is one that a lost process had asked about."""
 
     @property
     def pending(self) -> bool:
@@ -165,12 +167,13 @@ class World(Flat):
         """What the guards of that level's lifecycle may read; 0 is the agent, 3 and more are calls."""
         match level:
             case 0:
-                return AgentFacts(self.pending, self.go_on and self.number > 0, self.keeping, self.disposing)
+                healthy = self.go_on and self.number > 0
+                return AgentFacts(self.pending, healthy, self.keeping, self.disposing, self.undecided)
             case 1:
                 return TurnFacts(self.owed, bool(self.next_step))
             case 2:
                 admitted = self.decision is not None and (bool(self.decision) or self.step_owed)
-                return StepFacts(admitted, self.retry, bool(self.waiting), bool(self.started))
+                return StepFacts(admitted, self.retry, bool(self.waiting), bool(self.started), self.undecided)
             case _:
                 return NoFacts()
 

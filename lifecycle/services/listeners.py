@@ -25,6 +25,7 @@ from .points import (
     EventPayload,
     InboxPayload,
     LlmStreamPayload,
+    OverduePayload,
     Payload,
     PostCallPayload,
     PreStepPayload,
@@ -77,6 +78,7 @@ Inbox = TypeVar("Inbox", bound=Watcher[InboxPayload])
 Claimed = TypeVar("Claimed", bound=Watcher[ClaimedPayload])
 Stream = TypeVar("Stream", bound=Watcher[StreamPayload])
 Error = TypeVar("Error", bound=Watcher[ErrorPayload])
+Overdue = TypeVar("Overdue", bound=Watcher[OverduePayload])
 Result = TypeVar("Result", bound=Watcher[ResultPayload])
 Observer = TypeVar("Observer", bound=Watcher[EventPayload])
 Veto = TypeVar("Veto", bound=Guard[EventPayload])
@@ -118,6 +120,8 @@ class Listening:
     def on(self, name: Literal["agent/assistant-stream"], *, prepend: bool = ...) -> Callable[[Stream], Stream]: ...
     @overload
     def on(self, name: Literal["agent/error"], *, prepend: bool = ...) -> Callable[[Error], Error]: ...
+    @overload
+    def on(self, name: Literal["agent/overdue"], *, prepend: bool = ...) -> Callable[[Overdue], Overdue]: ...
     @overload
     def on(self, name: Literal["agent/step-boundary"], *, prepend: bool = ...) -> Callable[[Boundary], Boundary]: ...
     @overload

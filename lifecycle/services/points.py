@@ -225,6 +225,19 @@ class ErrorPayload(Payload):
 
 
 @dataclass(frozen=True, slots=True)
+class OverduePayload(Payload):
+    """A turn was cancelled `seconds` ago, and still runs: what was started is awaited to its end (CAN-11).
+
+    `calls` are those whose tools go on; if there are none, a hook or the adapter does, and `agent.phase` says where.
+    """
+
+    turn: int
+    step: int
+    seconds: float
+    calls: tuple[ToolCallBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepPayload(Payload):
     """`step` is the number of the proposed or open step."""
 
@@ -362,6 +375,7 @@ def _points() -> Iterable[HookPoint]:
     yield HookPoint("agent/inbox/discarded", emit, InboxPayload)
     yield HookPoint("agent/assistant-stream", emit, StreamPayload)
     yield HookPoint("agent/error", emit, ErrorPayload)
+    yield HookPoint("agent/overdue", emit, OverduePayload)
     yield HookPoint(
         "agent/step-boundary", serial, StepPayload, (), fails, "state of its own, before the model is chosen"
     )

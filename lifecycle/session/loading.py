@@ -34,6 +34,9 @@ def without_collections() -> Generator[None]:
         with _mutex:
             _loads -= 1
             if not _loads and _collecting:
+                if not gc.get_freeze_count():  # what the host has frozen stays so
+                    gc.freeze()  # all that is there is old now, without having been looked at:
+                    gc.unfreeze()  # else the first collection would do just what was put off
                 gc.enable()
 
 

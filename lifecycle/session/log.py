@@ -38,6 +38,7 @@ from .adopting import adopt, encoded, seed
 from .fork import Lineage, cut
 from .ids import fresh_id
 from .inbox import Inbox
+from .loading import without_collections
 from .reading import LONGEST_LINE, is_too_long
 from .repair import repair
 from .surface import AnyMessage, Surface
@@ -134,7 +135,8 @@ class Session:
             SessionFormatError: if they are no log; it says which event is wrong and why.
         """
         session = cls(id, lineage=lineage, writer=writer, read_only=read_only, clock=clock)
-        adopt(session, events, session._commit)
+        with without_collections():
+            adopt(session, events, session._commit)
         return session
 
     @classmethod

@@ -6,6 +6,9 @@ waited, the end of that step, and the end of the turn, `interrupted`. Each is ow
 repair may itself be cut off anywhere, and what is left of it is done the next time. (Input comes before the end of its
 step, because a step that has ended has settled what it claimed.) A log at rest is owed nothing. Knows nothing of
 files, of agents and of time.
+
+A turn is *parked* if somebody was asked about a call and has not answered. That call has not started, so its turn can
+go on: repair pays what is owed for the calls before it, and leaves the turn open.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from lifecycle.vocabulary.events import (
+    ApprovalAsked,
+    ApprovalDecided,
     AssistantAttempt,
     AssistantMessageEvent,
     Event,
@@ -58,15 +63,26 @@ class Dangling(NamedTuple):
     record: Event | None
 
 
+class Parked(NamedTuple):
+    """A call that somebody was asked about, and with it its turn. `waiting` are the calls after it."""
+
+    block: ToolCallBlock
+    record: Event
+    asked: ApprovalAsked
+    waiting: Sequence[ToolCallBlock]
+
+
 class Torn(NamedTuple):
     """What a lost process left open."""
 
     turn: int
     step: int | None
     calls: Sequence[Dangling]
-    """In the order in which their results are due."""
+    """Those that are owed a result, in the order in which it is due."""
     claimed: Sequence[tuple[InboxTarget, tuple[UserMessage, ...]]]
     """What goes back into the inbox, at the head of each list."""
+    parked: Parked | None = None
+    """What the turn goes on with; it is not closed then."""
 
 
 def torn(events: Sequence[Event], waiting: Iterable[UserMessage] = (), prefix: int = 0) -> Torn | None:
@@ -84,6 +100,7 @@ def torn(events: Sequence[Event], waiting: Iterable[UserMessage] = (), prefix: i
     assert isinstance(turn, TurnStart)
     blocks: list[ToolCallBlock] = []
     records: list[Event] = []
+    asked: ApprovalAsked | None = None
     settled = unstarted = 0
     for event in events[start:]:
         match event.data:
@@ -92,11 +109,16 @@ def torn(events: Sequence[Event], waiting: Iterable[UserMessage] = (), prefix: i
                 blocks.clear()
                 records.clear()
             case StepEnd():
-                step = None
+                step = asked = None
             case AssistantMessageEvent(message=message) if event.surface == "append":
                 blocks += [block for block in message.content if isinstance(block, ToolCallBlock)]
             case ToolCallEvent():
                 records.append(event)
+                asked = None
+            case ApprovalAsked():
+                asked = event.data
+            case ApprovalDecided():
+                asked = None
             case ToolResultEvent(error=error) if event.surface == "append":
                 never = error is not None and error.code == NOT_STARTED
                 settled, unstarted = settled + (not never), unstarted + never
@@ -105,8 +127,13 @@ def torn(events: Sequence[Event], waiting: Iterable[UserMessage] = (), prefix: i
     # Calls start in the order of the answer, and their results come in that order, those that never started last.
     begun = zip(blocks, records, strict=False)
     calls = [Dangling(*one) for one in begun][settled:] if step is not None else []
+    waiting_calls = blocks[len(records) + unstarted :]
+    if asked is not None and calls:  # about the call that started last: no other one starts meanwhile
+        block, record = calls.pop()
+        assert record is not None
+        return Torn(turn.turn, step, calls, (), Parked(block, record, asked, waiting_calls))
     if step is not None:
-        calls += [Dangling(block, None) for block in blocks[len(records) + unstarted :]]
+        calls += [Dangling(block, None) for block in waiting_calls]
     return Torn(turn.turn, step, calls, _unsettled(events, start, waiting, prefix))
 
 
@@ -142,6 +169,8 @@ def _append_nothing(record: InboxSpliced) -> None:
 def repair(session: Session, results: Mapping[int, ToolResultEvent] = MappingProxyType({})) -> Sequence[Event]:
     """Append what the log of a lost process still owes; returns it. For who has the session to himself.
 
+    A parked turn stays open.
+
     Args:
         session: A session that nobody works on.
         results: What was found out about calls that had started, by the seq of their `tool/call`. All others get a
@@ -164,6 +193,8 @@ def repair(session: Session, results: Mapping[int, ToolResultEvent] = MappingPro
                 surface="append",
                 sources=None if record is None else [record.seq],
             )
+    if left.parked is not None:
+        return session.events[before:]
     for target, messages in left.claimed:
         session.inbox.splice(target, 0, 0, messages)
     if left.step is not None:

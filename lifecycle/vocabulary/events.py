@@ -6,7 +6,8 @@ A class with a `type` is known from then on: a plug-in declares its own by subcl
 from __future__ import annotations
 
 import json
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -99,7 +100,7 @@ class StepStart(EventData, frozen=True):
 
 class StepEnd(EventData, frozen=True):
     type: ClassVar[str] = "step/end"
-    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"), closes="step")
+    rules: ClassVar[Rules] = Rules(refers_to=("turn", "step"), closes="step", waits="undecided")
     turn: int
     step: int
 
@@ -193,7 +194,12 @@ class ToolCallEvent(EventData, frozen=True):
 
     type: ClassVar[str] = "tool/call"
     rules: ClassVar[Rules] = Rules(
-        refers_to=("turn", "step"), key="callId", takes="unstarted", adds="unsettled", ordered_by="assistant/message"
+        refers_to=("turn", "step"),
+        key="callId",
+        takes="unstarted",
+        adds="unsettled",
+        ordered_by="assistant/message",
+        waits="undecided",
     )
     turn: int
     step: int
@@ -228,6 +234,29 @@ class ToolResultEvent(EventData, frozen=True):
     error: ToolFault | None = None
     value: Json = None
     """What the tool returned, where that is more than its text."""
+
+
+class ApprovalAsked(EventData, frozen=True):
+    """Somebody is asked whether the call that started last may run; no other one starts meanwhile (TLP-02)."""
+
+    type: ClassVar[str] = "approval/asked"
+    rules: ClassVar[Rules] = Rules(key="id", adds="undecided", about="unsettled", about_key="callId")
+    id: str
+    call_id: str
+    tool_name: str
+    reason: str
+
+
+ApprovalOutcome: TypeAlias = Literal["approved", "denied", "canceled", "failed"]
+
+
+class ApprovalDecided(EventData, frozen=True):
+    """What came of an ask: the answer, or that a cancel or an exception came first."""
+
+    type: ClassVar[str] = "approval/decided"
+    rules: ClassVar[Rules] = Rules(key="id", takes="undecided", ordered_by="approval/asked")
+    id: str
+    outcome: ApprovalOutcome
 
 
 class LlmRetry(EventData, frozen=True):
@@ -364,7 +393,9 @@ def decode_event(line: str | bytes) -> Event:
     """
     try:
         raw = _parsed(line)
-        seq, time, name, data = int(raw["seq"]), int(raw["time"]), str(raw["type"]), raw["data"]
+        seq, time, name, data = raw["seq"], raw["time"], raw["type"], raw["data"]
+        if not (type(seq) is type(time) is int and type(name) is str):
+            seq, time, name = int(seq), int(time), str(name)
     except RecursionError:
         raise SessionFormatError("not a session event: it is nested too deeply") from None
     except (ValueError, TypeError, KeyError) as wrong:
@@ -378,18 +409,23 @@ def decode_event(line: str | bytes) -> Event:
         )
     try:
         decoded = Opaque(name=name, payload=data) if kind is None else kind.decode(data)
+        if len(raw) == _BARE:
+            return _event((seq, time, decoded, None, None, False))
         surface = raw.get("surfaceOp")
         sources = raw.get("sourceEventSeqs")
-        return Event(
-            seq,
-            time,
-            decoded,
-            surface if surface is None or surface == "append" else _surface_ops().validate_python(surface),
-            None if sources is None else tuple(int(source) for source in sources),
-            ignorable,
-        )
+        if surface is not None and surface != "append":
+            surface = _surface_ops().validate_python(surface)
+        if sources is not None:
+            sources = tuple([int(source) for source in sources])
+        return _event((seq, time, decoded, surface, sources, ignorable))
     except (ValidationError, TypeError, ValueError) as wrong:
         raise SessionFormatError(f"event {seq} is no {name!r} as we know it: {wrong}") from wrong
+
+
+_BARE = 4
+"""How many fields every event has."""
+_event: Callable[[tuple[Any, ...]], Event] = partial(cast("Any", tuple).__new__, Event)
+"""What the named tuple's own constructor comes to, at half the price."""
 
 
 def _parsed(line: str | bytes) -> Any:

@@ -49,6 +49,8 @@ class Rules:
         adds: The fact that its identities make true, until another record takes them.
         takes: The fact whose identities it takes, one at a time.
         ordered_by: The type of the records that gave the identities; they are taken in the order in which they came.
+        about: The fact whose newest identity it is about, which the field `about_key` names.
+        waits: The fact that must be over before it comes.
         unstarted: The error code of a record that takes an identity of `unstarted` instead: a repaired log has results
             of calls that never started.
         lists: The field that names a list in which messages wait; it takes no more of them than there are.
@@ -69,6 +71,9 @@ class Rules:
     adds: str = ""
     takes: str = ""
     ordered_by: str = ""
+    about: str = ""
+    about_key: str = ""
+    waits: str = ""
     unstarted: str = ""
     lists: str = ""
     replacing: Literal["anywhere", "turn", "step"] | None = None

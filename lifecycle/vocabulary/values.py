@@ -269,7 +269,7 @@ class Value(metaclass=_Values):
     @classmethod
     def model_validate(cls, value: object) -> Self:
         """The value that parsed JSON spells; one of this class as it is. Raises pydantic.ValidationError."""
-        return cast("Self", _adapter(cls).validate_python(value))
+        return cast("Self", _validator(cls)(value))
 
     @classmethod
     def model_validate_json(cls, text: str | bytes) -> Self:
@@ -286,6 +286,13 @@ def _frozen(value: Value, name: str, given: object) -> ValidationError:
 def _adapter(kind: type[Value]) -> TypeAdapter[Value]:
     """What checks and writes the values of a class; made when it is first needed."""
     return TypeAdapter(kind)
+
+
+@cache
+def _validator(kind: type[Value]) -> Callable[[object], Value]:
+    """What checks the values of a class, without the adapter around it, which costs as much as a small value."""
+    checks: Any = _adapter(kind).validator
+    return cast("Callable[[object], Value]", checks.validate_python)
 
 
 def _remade(kind: type[V], parts: Iterable[object]) -> V:

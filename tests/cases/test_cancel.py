@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from lifecycle import Agent, Hooks, ToolContext, tool
-from lifecycle.services.points import POINTS, Mode
+from lifecycle import Agent, AgentOptions, Hooks, ToolContext, tool
+from lifecycle.services.points import POINTS, Mode, OverduePayload
 from lifecycle.testing import Beat, Call, Gate, GatedTool, Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import Finish, ReasoningDelta, TextDelta, ToolCallDelta
 from lifecycle.vocabulary.events import AssistantMessageEvent, ToolResultEvent, TurnEnd, TurnStart
@@ -94,6 +94,92 @@ async def test_c119_a_cancelled_run_is_over_only_once_its_tool_is() -> None:
 
     assert lines[-2:] == ["cleaned up", "end"]
     assert s.reasons == [ABORTED]
+
+
+@pytest.mark.parametrize("threaded", [False, True], ids=["async", "in a thread"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
+async def test_c119_a_tool_that_ignores_a_cancel_is_named_after_the_grace_period(
+    threaded: bool, beside: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    started, let_go, release = anyio.Event(), anyio.Event(), threading.Event()
+    overdue, told = list[OverduePayload](), anyio.Event()
+
+    @tool(parallel=True)
+    async def stubborn() -> str:
+        """Go on whatever is asked."""
+        with anyio.CancelScope(shield=True):
+            started.set()
+            await let_go.wait()
+        return "at last"
+
+    @tool(name="stubborn", parallel=True)
+    def in_a_thread() -> str:
+        """Go on whatever is asked."""
+        anyio.from_thread.run_sync(started.set)
+        release.wait(10)
+        return "at last"
+
+    @tool(parallel=True)
+    async def docile() -> str:
+        """End when asked."""
+        await anyio.sleep_forever()
+        return "never"
+
+    def hear(payload: OverduePayload) -> None:
+        overdue.append(payload)
+        told.set()
+
+    hooks = Hooks()
+    hooks.listen("agent/overdue", hear)
+    calls: list[Any] = [("stubborn", {}, "a"), *([("docile", {}, "b")] if beside else [])]
+    tools, options = [in_a_thread if threaded else stubborn, docile], AgentOptions(grace_seconds=0)
+    async with scene(Reply(calls=calls), tools=tools, hooks=hooks, options=options) as s:
+        s.agent.followup("go")
+        await started.wait()
+        s.agent.cancel()
+        await told.wait()
+        assert s.agent.status == "running"  # it is awaited all the same
+        s.agent.cancel()
+        release.set()
+        let_go.set()
+        await s.idle()
+
+    (payload,) = overdue
+    assert (payload.turn, payload.step, [call.name for call in payload.calls]) == (1, 1, ["stubborn"])
+    assert "waits for the tool 'stubborn' (call 'a')" in caplog.text
+    assert s.reasons == [ABORTED]
+
+
+async def test_c119_a_hook_that_holds_a_cancelled_turn_is_told_by_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    started, told = anyio.Event(), anyio.Event()
+    hooks = Hooks()
+    hooks.listen("agent/overdue", lambda payload: told.set())
+
+    @hooks.on("agent/turn-stopping")
+    async def stop(payload: Any) -> None:
+        started.set()
+        await told.wait()
+
+    async with scene(Reply(text="ok"), hooks=hooks, options=AgentOptions(grace_seconds=0)) as s:
+        s.agent.followup("go")
+        await started.wait()
+        s.agent.cancel()
+        await s.idle()
+
+    assert "has not ended yet: it is in converging/stopping" in caplog.text
+
+
+async def test_c119_nothing_is_told_of_a_turn_that_settles_in_time(caplog: pytest.LogCaptureFixture) -> None:
+    overdue, gate = list[object](), GatedTool("work")
+    hooks = Hooks()
+    hooks.listen("agent/overdue", overdue.append)
+    async with scene(Reply(calls=[("work", {}, "a")]), tools=[gate], hooks=hooks) as s:
+        s.agent.followup("go")
+        await gate.started("a")
+        s.agent.cancel()
+        await s.idle()
+
+    assert (overdue, caplog.text) == ([], "")
 
 
 async def test_c121_a_turn_has_one_end_which_the_first_cause_decides() -> None:

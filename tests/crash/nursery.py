@@ -24,16 +24,18 @@ from unittest.mock import patch
 
 import anyio
 
-from lifecycle import Agent
+from lifecycle import Agent, AgentOptions
 from lifecycle.errors import SessionLockedError, SessionNotFoundError
 from lifecycle.session.jsonl import JsonlStore
 from lifecycle.session.log import Session
+from lifecycle.session.repair import torn
 from lifecycle.session.sqlite import SqliteStore
 from lifecycle.session.store import Store
 from lifecycle.vocabulary.events import Event, ToolCallEvent, decode_event
 
 from . import audit, story
 
+OPTIONS = AgentOptions(approve=story.approve)
 SECONDS = 60
 """How long a process may live."""
 
@@ -145,8 +147,8 @@ class Case:
             hanging.set()
 
         tools = story.the_tools(self.witness, started)
-        model, hooks, session = story.the_model(self.witness), story.the_hooks(), await store.create("s")
-        async with Agent(model, tools=tools, hooks=hooks, session=session, monitor=True) as agent:
+        model, hooks, session = story.the_model(self.witness), story.the_hooks(asking=True), await store.create("s")
+        async with Agent(model, tools=tools, hooks=hooks, session=session, options=OPTIONS, monitor=True) as agent:
             await story.live(agent, self.witness, hanging)
 
     async def later(self, store: Store) -> None:
@@ -155,13 +157,13 @@ class Case:
         async def started() -> None:
             agents[0].cancel(keep_inbox=True)
 
-        tools, hooks = story.the_tools(self.witness, started), story.the_hooks()
+        tools, hooks = story.the_tools(self.witness, started), story.the_hooks(asking=True)
         model = story.the_model(self.witness)
         session: Session | None = None
         while session is None:
             with suppress(SessionLockedError):  # the server may still be about to see that the process is gone
                 session = await _opened(store)
-        async with Agent(model, tools=tools, hooks=hooks, session=session, monitor=True) as agent:
+        async with Agent(model, tools=tools, hooks=hooks, session=session, options=OPTIONS, monitor=True) as agent:
             agents.append(agent)
             await story.finish(agent, self.witness)
 
@@ -194,6 +196,9 @@ class Case:
         path = self.folder / "witness"
         happened = path.read_text().splitlines() if path.exists() else []
         recorded = {event.seq for event in before if isinstance(event.data, ToolCallEvent)}
+        left = torn(before)
+        if left is not None and left.parked is not None:  # somebody was asked about it: it had not started
+            recorded.discard(left.parked.record.seq)
         for line in happened[self.seen :]:  # what the last process did, where an earlier one had recorded the call
             if line.startswith(("body charge", "body hang")) and int(line.rpartition(":")[2]) in recorded:
                 self.found.append(f"{line} ran again, although it was recorded")

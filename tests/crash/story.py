@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 
-from lifecycle import Agent, Hooks, Retry, Tool, ToolContext, tool
-from lifecycle.services.points import RequestErrorPayload
+from lifecycle import Agent, Ask, Hooks, Retry, Tool, ToolContext, tool
+from lifecycle.services.points import CallPayload, RequestErrorPayload
 from lifecycle.services.signal import CancelSignal
 from lifecycle.session.log import Session
 from lifecycle.testing import Reply, ScriptedModel
@@ -78,15 +78,28 @@ def the_tools(witness: Witness, started: Callable[[], Awaitable[Any]] | None = N
     return [probe, charge, hang]
 
 
-def the_hooks() -> Hooks:
-    """Any failed request is made again."""
+def the_hooks(*, asking: bool = False) -> Hooks:
+    """Any failed request is made again; `asking`, somebody is asked about the first `charge`."""
     hooks = Hooks()
+
+    if asking:
+
+        @hooks.on("tools/pre-execute")
+        async def ask(payload: CallPayload, next: Any) -> Any:
+            return Ask("may it?") if payload.arguments == {"n": 3} else await next()
 
     @hooks.on("agent/request-error")
     async def again(payload: RequestErrorPayload, next: Any) -> Retry | None:
         return Retry()
 
     return hooks
+
+
+async def approve(payload: CallPayload, reason: str) -> bool:
+    """Says yes, after some thought."""
+    for _ in range(3):
+        await anyio.lowlevel.checkpoint()
+    return True
 
 
 async def live(agent: Agent, witness: Witness, hanging: anyio.Event) -> None:

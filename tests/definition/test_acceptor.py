@@ -145,7 +145,40 @@ def test_a_log_that_ends_in_an_open_turn_says_so() -> None:
 
     assert wrong is not None
     assert (wrong.why, wrong.reason) == ("end", "the log ends while step 1 of turn 1 is open")
-    assert wrong.expected == ("step/end", "tool/result", "user/message")
+    assert wrong.expected == ("approval/asked", "step/end", "tool/result", "user/message")
+
+
+ASKED: Said = ("approval/asked", {"id": "q", "callId": "a", "toolName": "t", "reason": "sure?"})
+DECIDED: Said = ("approval/decided", {"id": "q", "outcome": "approved"})
+
+
+def test_a_log_may_end_while_somebody_is_asked_about_a_call() -> None:
+    asked = [*OPEN, answer("a", "b"), call("a"), ASKED]
+
+    assert diverges(asked) is None
+    assert diverges([*asked, DECIDED]) is not None  # its process was lost; what came of the call is unknown
+    assert diverges([*asked, DECIDED, result("a"), call("b"), result("b"), *CLOSED]) is None
+
+
+@pytest.mark.parametrize(
+    ("tail", "says"),
+    [
+        ([ASKED], "approval/asked does not fit: it is about 'a', which is not the newest that is unsettled"),
+        ([call("a"), DECIDED], "approval/decided does not fit: it is of 'q', of which no approval/asked is left"),
+        ([call("a"), ASKED, call("b")], "tool/call does not fit: 'q' is still undecided"),
+        ([call("a"), call("b"), ASKED], "about 'a', which is not the newest"),
+        ([call("a"), ASKED, result("a"), step("step/end")], "step/end does not fit: 'q' is still undecided"),
+        ([call("a"), ASKED, DECIDED, DECIDED], "no approval/asked is left"),
+    ],
+)
+def test_an_ask_is_about_the_call_that_started_last_and_nothing_starts_until_it_is_decided(
+    tail: list[Said], says: str
+) -> None:
+    wrong = diverges([*OPEN, answer("a", "b"), *tail])
+
+    assert wrong is not None
+    assert wrong.why == "reference"
+    assert says in wrong.reason
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from lifecycle.driver.performers.agent import AGENT
 from lifecycle.driver.performers.call import CALL
 from lifecycle.driver.performers.proposal import STEP
 from lifecycle.driver.performers.turn import TURN
-from lifecycle.driver.program import LANES, Perform, Performers, Program
+from lifecycle.driver.program import BODY, START, Perform, Performers, Program
 from lifecycle.driver.programs import programs
 from lifecycle.driver.walk import Drive, perform_now
 from lifecycle.errors import DefinitionError, IllegalTransitionError, UnknownHookPointError
@@ -411,10 +411,10 @@ async def test_a_drive_goes_no_further_than_its_lane_and_on_from_there() -> None
 
     run = Walker({"walk": ["sit_down", "arrive"]})
     drive = Drive(errand(Queued).program(), run)
-    await drive.run(lane=LANES.index("start"))
+    await drive.run(lane=START)
     assert (run.phase, run.log[-1], drive.ended) == ("resting", "walk", None)
 
-    await drive.run(lane=LANES.index("body"))
+    await drive.run(lane=BODY)
     assert (run.phase, drive.ended) == ("home", "arrive")
     await drive.run()  # there is nothing left to perform
     assert run.log.count("eat") == 1

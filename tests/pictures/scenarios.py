@@ -49,7 +49,7 @@ from lifecycle.errors import LifecycleError
 from lifecycle.services.points import Mode
 from lifecycle.testing import Reply
 from lifecycle.vocabulary.chunks import Chunk, FinishKind
-from lifecycle.vocabulary.events import EventData, Replace
+from lifecycle.vocabulary.events import EventData, Replace, UserMessageEvent
 from lifecycle.vocabulary.failures import DISPOSED_CANCEL
 from lifecycle.vocabulary.messages import text
 from lifecycle.vocabulary.requests import Request
@@ -232,11 +232,12 @@ class Play:
                 self._forget()
 
     def _forget(self) -> None:
-        """Put the prompt in the place of all that the surface holds."""
+        """Put the newest input in the place of all that the surface holds."""
         session = self.agent.session
         nodes = list(session.surface.nodes)
-        if nodes and session.appending is None:
-            data = session.events[nodes[-1]].data
+        said = [node for node in session.surface.nodes.values() if isinstance(node.data, UserMessageEvent)]
+        if said and session.appending is None:
+            data = said[-1].data
             with self.recording.unseen(), suppress(LifecycleError):
                 session.append(data, surface=Replace(start=nodes[0], end=nodes[-1]), sources=nodes)
 

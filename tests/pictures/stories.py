@@ -26,6 +26,7 @@ _PLACES = {
     "opening": "llm/stream",
     "error": "agent/request-error",
     "allow": "tools/pre-execute",
+    "approve": "approve",
     "guard": "tools/guard",
     "check": "check",
     "execute": "tools/execute",
@@ -71,6 +72,10 @@ STORIES: Mapping[str, Scenario] = {
     "denied": asked("look", allow="deny"),
     "denied by a guard": asked("look", guard="deny"),
     "asked about": asked("look", allow="ask"),
+    "asked about in vain": asked("look", allow="ask", approve="refuse"),
+    "asked about while another one runs": Scenario(
+        ONE, ("looks",), {("tools/pre-execute", 1): "ask", ("approve", 0): "meanwhile queue"}
+    ),
     "blocked": asked("look", post="block"),
     "replaced": asked("look", execute="answer"),
     "a boundary raises": asked(boundary="raise"),
@@ -83,6 +88,7 @@ STORIES: Mapping[str, Scenario] = {
     "a wrapper raises": asked(opening="raise"),
     "recovery raises": asked("fail", error="raise"),
     "allowing raises": asked("look", allow="raise"),
+    "approving raises": asked("look", allow="ask", approve="raise"),
     "a guard raises": asked("look", guard="raise"),
     "a check raises": asked("look", check="raise"),
     "execution raises": asked("look", execute="raise"),
@@ -114,6 +120,10 @@ STORIES: Mapping[str, Scenario] = {
     "cancelled while failing": asked("fail", error="cancel"),
     "cancelled in recovery, which retries": asked("fail", error="cancel and retry"),
     "cancelled before a call": asked("looks", allow="cancel"),
+    "cancelled while asked about": asked("looks", allow="ask", approve="meanwhile cancel"),
+    "cancelled while asked about beside another one": Scenario(
+        ONE, ("looks",), {("tools/pre-execute", 1): "ask", ("approve", 0): "meanwhile cancel"}
+    ),
     "cancelled by a guard": asked("looks", guard="cancel"),
     "cancelled by a check that raises": asked("looks", check="cancel and raise"),
     "cancelled in a body": asked("acts", body="meanwhile cancel"),

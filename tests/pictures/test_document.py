@@ -99,11 +99,21 @@ def test_a_point_that_nobody_describes_or_that_is_dispatched_otherwise_is_told_b
         assert "(waterfall)" in told
 
 
+class Silent(Lifecycle):
+    """Nothing is recorded."""
+
+    asked = Phase(hook("review/draft", "waterfall"), initial=True)
+    over = Phase(final=True)
+
+    end = asked.to(over)
+
+
 def test_points_of_records_come_with_the_first_durable_effect() -> None:
     points = {"session/append": Point("session/append", "synchronous veto", records=True)}
 
     assert [point.name for point in dispatched(Turn, points)][-1] == "session/append"
-    assert "session/append" not in [point.name for point in dispatched(ToolCall, points)]
+    assert [point.name for point in dispatched(ToolCall, points)][-1] == "session/append"
+    assert "session/append" not in [point.name for point in dispatched(Silent, points)]
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,31 @@ from .symbols import symbols_of
 
 NEVER_WALKED: Mapping[str, str] = {
     "Turn.stepping.fault -> closing": "a step answers for its own faults, and nothing fails as one begins",
+    "Agent.converging.outlast -> converging": "a story does not take that long; tests/cases/test_cancel.py walks it",
+    "Agent.latched.outlast -> latched": "a story does not take that long",
+    "Agent.idle.resume -> running [undecided]": "a process must be lost first; tests/conformance/test_rsm.py walks it",
+    "Step.tooling.reenter -> tooling [undecided]": "a process must be lost first",
 }
 """The arrows of the full picture that no run walks, and why."""
 
 LOST_UNSEEN: Mapping[tuple[str, str], str] = {
     ("Turn.stepping.fault -> closing", "agent/error"): "the arrow is never walked",
+    ("Agent.converging.outlast -> converging", "agent/overdue"): "no story takes that long",
+    ("Agent.latched.outlast -> latched", "agent/overdue"): "no story takes that long",
+    ("Agent.idle.resume -> running [undecided]", "wake"): "the arrow is walked when a process was lost",
+    ("Agent.idle.resume -> running [undecided]", "agent/status:running"): "the arrow is walked when a process was lost",
+    (
+        "Step.tooling.reenter -> tooling [undecided]",
+        "tool-owned events when applicable",
+    ): "the arrow is walked when a process was lost",
     ("Agent.maintenance", "the maintenance task runs, with a signal of its own"): "a note",
     ("Agent.maintenance_latched", "the maintenance task runs, and input waits for its end"): "a note",
     ("ToolCall.called", "pre-execute verdict"): "an answer, which is the result of the effect before it",
+    (
+        "ToolCall.asking",
+        "a turn whose process is lost here stays parked, and is asked about again",
+    ): "a note",
+    ("ToolCall.asking", "approval"): "an answer",
     ("ToolCall.prepared", "guard verdict"): "an answer",
     ("ToolCall.executing", "outcome"): "an answer",
     ("ToolCall.posting", "post-execute verdict"): "an answer",
@@ -305,7 +322,7 @@ async def _exchange_is_seen(by: str, exchanged: Programs) -> bool:
 def test_no_two_effects_can_be_performed_in_the_other_order_unseen() -> None:
     pairs = [
         (by, n, agent) for agent in (True, False) for by, actions in _actions(bound().agent if agent else bound().call)
-        for n in range(len(actions) - 1)
+        if by not in NEVER_WALKED for n in range(len(actions) - 1)
     ]  # fmt: skip
     assert len(pairs) > 80
 

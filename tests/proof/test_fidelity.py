@@ -24,7 +24,7 @@ from lifecycle.proof.happenings import PROPOSALS, Happening
 from lifecycle.proof.outside import APPENDED, NOBODY, Move, Play
 from lifecycle.proof.places import AFTER, BEFORE
 from lifecycle.proof.world import Bounds, Scene
-from lifecycle.services.points import Deny, Enter, Mode, Reject, Retry, ToolOutcome
+from lifecycle.services.points import Ask, Deny, Enter, Mode, Reject, Retry, ToolOutcome
 from lifecycle.testing import Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import Chunk, FinishKind
 from lifecycle.vocabulary.events import Event
@@ -34,7 +34,10 @@ from lifecycle.vocabulary.messages import ToolCallBlock, text, user_message
 pytestmark = pytest.mark.anyio
 
 BOUNDS = Bounds(odd=3, crashes=False, causes=("user", "parent", "disposed"))
-UNPLAYED = ("the host leaves", "a maintenance task", "prepareCall raises", "is cut, with something to see", "defers")
+UNPLAYED = (
+    "the host leaves", "a maintenance task", "prepareCall raises", "is cut, with something to see", "defers",
+    "a grace period ends",
+)  # fmt: skip
 """What these hooks cannot do."""
 BY_ITSELF = ("goes on", "begins", "prepareCall returns")
 """What the real agent does unasked."""
@@ -46,7 +49,8 @@ ASKED = (
 UNREAL = ("system/message", "request/header")
 """Records that the real agent need not make."""
 TOLD = (
-    *ASKED, "agent/inbox/spliced", "agent/inbox/inserted", "agent/inbox/claimed", "agent/inbox/discarded",
+    *ASKED, "approve", "approval/asked", "approval/decided",
+    "agent/inbox/spliced", "agent/inbox/inserted", "agent/inbox/claimed", "agent/inbox/discarded",
     "agent/status", "turn/start", "turn/end", "step/start", "step/end", "user/message", "assistant/message",
     "assistant/attempt",
     "agent/assistant-stream start", "agent/assistant-stream end", "agent/error", "tool/call", "tool/result",
@@ -139,6 +143,7 @@ class Puppet:
         self.hooks = Hooks()
         self.happened: list[str] = []
         self._waiting: dict[str, tuple[anyio.Event, list[str]]] = {}
+        self._asked_about: dict[str, str] = {}
         for point in ASKED:
             self.hooks.listen(point, self._asked(point))
         for point in ("agent/status", "agent/inbox/inserted", "agent/inbox/claimed", "agent/inbox/discarded",
@@ -211,6 +216,8 @@ class Puppet:
                 return Enter((user_message("rewritten", id="rewritten"),))
             case "retries":
                 return Retry()
+            case "asks":
+                return Ask("sure?")
             case "denies":
                 return Deny("no")
             case "concludes":
@@ -221,6 +228,16 @@ class Puppet:
                 return _chunks(reply)
             case _:
                 return None if next is None else await next()
+
+    async def approve(self, payload: Any, reason: str) -> bool:
+        """The host is asked about a call."""
+        self.tell("approve", payload.call.id)
+        event, answer = anyio.Event(), list[str]()
+        self._waiting[f"approve of call {payload.call.id}"] = event, answer
+        await event.wait()
+        if answer[0] == "raises":
+            raise ValueError(answer[0])
+        return answer[0] == "answers yes"
 
     def _told(self, point: str) -> Callable[[Any], None]:
         def listen(payload: Any) -> None:
@@ -267,6 +284,11 @@ class Puppet:
                 self.tell(event.type, data.call_id)
             case "tool/result":
                 self.tell(event.type, _outcome(data.error), data.message.content[0].tool_call_id)
+            case "approval/asked":
+                self.tell(event.type, data.call_id)
+                self._asked_about[data.id] = data.call_id
+            case "approval/decided":
+                self.tell(event.type, data.outcome, self._asked_about[data.id])
             case "assistant/attempt":
                 self.tell(event.type)
             case _:
@@ -341,7 +363,7 @@ async def settle() -> None:
 async def real(steps: list[Step]) -> list[str]:
     """The same run by the real agent."""
     puppet = Puppet(steps)
-    options = AgentOptions(max_parallel_tools=BOUNDS.cap)
+    options = AgentOptions(max_parallel_tools=BOUNDS.cap, approve=puppet.approve)
     async with Agent(ScriptedModel(), tools=[parallel, exclusive], hooks=puppet.hooks, options=options) as agent:
         puppet.agent = agent
         agent.session.observe(puppet.observe)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
@@ -163,6 +163,8 @@ EVENT_DATA: dict[type[ev.EventData], st.SearchStrategy[Any]] = {
     ),
     ev.AssistantAttempt: made(ev.AssistantAttempt, **_step, stream=streams),
     ev.ToolCallEvent: made(ev.ToolCallEvent, **_step, call_id=words, name=words, arguments=words),
+    ev.ApprovalAsked: made(ev.ApprovalAsked, id=words, call_id=words, tool_name=words, reason=words),
+    ev.ApprovalDecided: made(ev.ApprovalDecided, id=words, outcome=st.sampled_from(get_args(ev.ApprovalOutcome))),
     ev.ToolResultEvent: made(
         ev.ToolResultEvent,
         **_step,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
 from lifecycle.definition.agent import Agent
-from lifecycle.services.points import InboxPayload, Payload, StatusPayload
+from lifecycle.services.points import InboxPayload, OverduePayload, Payload, StatusPayload
 from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.events import InboxTarget
 from lifecycle.vocabulary.messages import USER, TextBlock, UserMessage
@@ -11,6 +13,8 @@ from lifecycle.vocabulary.messages import USER, TextBlock, UserMessage
 from ..program import Performers
 from ..runs import AgentRun
 from .turn import TURN, begin_turn
+
+log = logging.getLogger("lifecycle")
 
 AGENT: Performers[AgentRun] = Performers(Agent)
 AGENT.runs(TURN, begin_turn)
@@ -167,6 +171,25 @@ def say_idle(agent: AgentRun) -> None:
 def converge(agent: AgentRun) -> str:
     """The wake was cancelled before its turn was opened: there is nothing to settle (CAN-08)."""
     return "turned"
+
+
+@AGENT("agent/overdue")
+def say_overdue(agent: AgentRun) -> None:
+    """Tell what holds up the cancelled turn: by name, if it is a tool (CAN-11)."""
+    turn, seconds = agent.turn, agent.options.grace_seconds
+    if turn is None:
+        return
+    step = turn.step
+    calls = () if step is None or step.pool is None else step.pool.running
+    names = ", ".join(f"the tool {call.name!r} (call {call.id!r})" for call in calls)
+    log.warning(
+        "turn %d of session %r was cancelled %g s ago and has not ended yet: %s",
+        turn.number,
+        agent.session.id,
+        seconds,
+        f"it waits for {names}" if names else f"it is in {agent.handle.phase}",
+    )
+    agent.tell("agent/overdue", OverduePayload, turn.number, turn.steps, seconds, calls)
 
 
 @AGENT("agent/disposed")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from inspect import isawaitable
-from typing import Any
+from typing import Any, get_args
 
 from lifecycle.definition.tool_call import ToolCall
 from lifecycle.errors import StoreError
@@ -23,11 +23,12 @@ from lifecycle.services.points import (
 from lifecycle.services.results import error_outcome, outcome_of
 from lifecycle.services.tools import Tool, ToolContext
 from lifecycle.session.repair import OUTCOME_UNKNOWN
-from lifecycle.vocabulary.events import ToolResultEvent
+from lifecycle.vocabulary.events import ApprovalAsked, ApprovalDecided, ApprovalOutcome, ToolResultEvent
 from lifecycle.vocabulary.failures import render_chain
 from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage
-from lifecycle.vocabulary.values import freeze_object, sealed, trusted
+from lifecycle.vocabulary.values import freeze_object, mend, sealed, trusted
 
+from ..options import Approver
 from ..program import Performers
 from ..runs import ToolCallRun
 from ..walk import Cuttable, Flow
@@ -70,10 +71,14 @@ def _payload(call: ToolCallRun) -> CallPayload:
 def allow(call: ToolCallRun) -> Coroutine[None, None, str] | str:
     """Ask whether the call runs, and with which arguments (TLP-02). An unknown tool is not asked about (TLP-07)."""
     if call.tool is None:
-        known = ", ".join(spec.name for spec in call.step.specs) or "none"
-        call.outcome = error_outcome("UNKNOWN_TOOL", f"There is no tool {call.block.name!r}. There are: {known}")
-        return "refuse"
+        return _unknown(call, "refuse")
     return _allow(call) if call.step.agent.hooks.chains["tools/pre-execute"] else "permit"
+
+
+def _unknown(call: ToolCallRun, event: str) -> str:
+    known = ", ".join(spec.name for spec in call.step.specs) or "none"
+    call.outcome = error_outcome("UNKNOWN_TOOL", f"There is no tool {call.block.name!r}. There are: {known}")
+    return event
 
 
 async def _allow(call: ToolCallRun) -> str:
@@ -87,24 +92,65 @@ async def _allow(call: ToolCallRun) -> str:
             given = verdict.arguments
             call.arguments = given if isinstance(given, str) else freeze_object(given, "arguments")
         return "permit"
-    if isinstance(verdict, Ask):
-        if await _approved(call, payload, verdict.reason):
-            return "permit"
-        return _deny(call, f"This call needs an approval, which was not given: {verdict.reason}")
-    return _deny(call, verdict.reason)
+    if not isinstance(verdict, Ask):
+        return _deny(call, verdict.reason)
+    if call.step.agent.options.approve is None:
+        return _deny(call, _not_approved(verdict.reason))
+    id, reason = f"a{call.step.agent.session.next_seq}", mend(verdict.reason)
+    call.asked = ApprovalAsked(id=id, call_id=call.block.id, tool_name=call.block.name, reason=reason)
+    return "inquire"
 
 
-async def _approved(call: ToolCallRun, payload: CallPayload, reason: str) -> bool:
-    approve = call.step.agent.options.approve
-    if approve is None:
-        return False
-    answer = approve(payload, reason)
-    return (await answer if isawaitable(answer) else answer) is True
+def _not_approved(reason: str) -> str:
+    return f"This call needs an approval, which was not given: {reason}"
 
 
-def _deny(call: ToolCallRun, reason: str) -> str:
+def _deny(call: ToolCallRun, reason: str, event: str = "refuse") -> str:
     call.outcome = error_outcome("DENIED", reason or "This call was denied.")
-    return "refuse"
+    return event
+
+
+@CALL("approval/asked")
+def record_ask(call: ToolCallRun) -> None:
+    """Record what somebody is about to be asked; if that is refused, nobody is."""
+    assert call.asked is not None
+    call.step.agent.session.append(call.asked)
+
+
+@CALL("approve", suspends=True)
+def ask_approver(call: ToolCallRun) -> Flow:
+    """Ask the host, in this process or in the next one; a cancel is answer enough (TLP-02).
+
+    The store keeps the question first: whoever answers may do so when this process is gone.
+    """
+    assert call.asked is not None
+    kept, approve = call.step.agent.session.barrier(), call.step.agent.options.approve
+    if kept is not None:
+        yield kept
+    if call.tool is None:  # it was there when the lost process asked
+        return _unknown(call, "deny")
+    if approve is not None and not call.signal.fired:
+        verdict = yield Cuttable(_approved(approve, _payload(call), call.asked.reason), call.signal)
+        if verdict != "deny":
+            return verdict
+    return _deny(call, _not_approved(call.asked.reason), "deny")
+
+
+async def _approved(approve: Approver, payload: CallPayload, reason: str) -> str:
+    answer = approve(payload, reason)
+    return "approve" if (await answer if isawaitable(answer) else answer) is True else "deny"
+
+
+def _decides(outcome: ApprovalOutcome) -> Callable[[ToolCallRun], None]:
+    def record(call: ToolCallRun) -> None:
+        assert call.asked is not None
+        call.step.agent.session.append(ApprovalDecided(id=call.asked.id, outcome=outcome))
+
+    return record
+
+
+for _outcome in get_args(ApprovalOutcome):
+    CALL(f"approval/decided:{_outcome}")(_decides(_outcome))
 
 
 @CALL("tools/guard", suspends=True)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 
 import anyio
 
-from lifecycle.errors import DuplicateMessageError
+from lifecycle.errors import DuplicateMessageError, StoreError
 from lifecycle.services.tools import parse_arguments
+from lifecycle.session.repair import Parked
 from lifecycle.vocabulary.events import ToolCallEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
 from lifecycle.vocabulary.values import FrozenDict, trusted
 
-from ..program import LANES
+from ..program import ASK, BODY, COMMIT, START
 from ..runs import StepRun, ToolCallRun
 from ..walk import Drive, Flow
 from .call import result_event
 from .proposal import STEP
 
 log = logging.getLogger("lifecycle")
-
-START, BODY, COMMIT = range(len(LANES))
 
 _called = trusted(ToolCallEvent)
 
@@ -41,7 +41,11 @@ class Pool:
         self._exclusive = True
         """The call that starts next, or started last, runs alone."""
         self._running = 0
-        """Bodies in tasks of their own."""
+        """Calls in tasks of their own."""
+        self._asking: ToolCallRun | None = None
+        """The newest call, while somebody is asked about it in a task of its own: no other one starts."""
+        self.undecided = False
+        """A lost process had asked about the only call that has started; it is to be taken up."""
         self._settled: anyio.Event | None = None
         """Made only when somebody has to wait for a body."""
         self._fault: BaseException | None = None
@@ -55,19 +59,30 @@ class Pool:
     def unsettled(self) -> bool:
         return bool(self._started)
 
+    @property
+    def running(self) -> tuple[ToolCallBlock, ...]:
+        """The calls whose bodies have begun and not ended."""
+        return tuple(call.block for call in self._started if call.invoked and call.outcome is None)
+
     # -- deciding ------------------------------------------------------------------------------------------------
 
     def next_move(self) -> str | None:
         """`settle` if the oldest call has ended, `start` if the next one may start, `finish` if all is done, else None.
 
+        `reenter` if a call is to be taken up that a lost process had asked about.
+
         Raises what a body's task failed with, if one did (TLS-11).
         """
         if self._fault is not None:
             raise self._fault
+        if self.undecided:
+            return "reenter"
         if self._started and not self._started[0].running:
             return "settle"
         if not self._waiting:
             return None if self._started else "finish"
+        if self._asking is not None:
+            return None
         self._exclusive = not self._parallel(self._waiting[0])
         if self._exclusive:
             return None if self._started else "start"
@@ -101,20 +116,25 @@ class Pool:
         return move
 
     async def _some_settle(self) -> None:
-        if self._settled is None:
-            self._settled = anyio.Event()
-        await self._settled.wait()
+        settled = self._settled = self._settled or anyio.Event()
+        if self._asking is not None:
+            await self._keep()
+        await settled.wait()
+
+    async def _keep(self) -> None:
+        """Whoever is asked may take longer than this process lives: have the results so far kept."""
+        with suppress(StoreError):  # the next barrier tells
+            kept = self._step.agent.session.barrier()
+            if kept is not None:
+                await kept
 
     # -- moving --------------------------------------------------------------------------------------------------
 
     def open_call(self) -> ToolCallRun:
         """Record that the next call starts (TLS-07)."""
         step, block = self._step, self._waiting[0]
-        agent, tools = step.agent, step.tools
-        tool = tools.get(block.name) if tools is not None and self._visible(block.name) else None
-        call = ToolCallRun(step, block, self._arguments(block), tool, agent.call_program.table.initial, step.signal)
-        call.drive = Drive(agent.call_program, call)
-        call.record = agent.session.append(
+        call = self._call(block, step.agent.call_program.table.initial)
+        call.record = step.agent.session.append(
             _called(
                 turn=step.turn.number, step=step.number, call_id=block.id, name=block.name, arguments=block.arguments
             ),
@@ -124,34 +144,68 @@ class Pool:
         self._started.append(call)
         return call
 
+    def _call(self, block: ToolCallBlock, phase: str) -> ToolCallRun:
+        step, tools = self._step, self._step.tools
+        tool = tools.get(block.name) if tools is not None and self._visible(block.name) else None
+        call = ToolCallRun(step, block, self._arguments(block), tool, phase, step.signal)
+        call.drive = Drive(step.agent.call_program, call)
+        return call
+
+    def park(self, parked: Parked) -> None:
+        """Put the call back that a lost process had asked about; nothing else has started."""
+        program = self._step.agent.call_program
+        phase = next(name for name, station in program.stations.items() if station.lane == ASK)
+        call = self._call(parked.block, phase)
+        call.record, call.asked = parked.record, parked.asked
+        self._started.append(call)
+        self._exclusive, self.undecided = not self._parallel(parked.block), True
+
     def run_call(self) -> Flow:
-        """Drive the newest call up to its body, and start that: in this task if nothing could overlap with it."""
+        """Drive the newest call up to its body, and start that: in this task if nothing could overlap with it.
+
+        Where a person is asked first, whatever has started meanwhile goes on beside that.
+        """
         call = self._started[-1]
         drive = _drive(call)
+        self.undecided = False
         yield from drive.within(START)
-        if drive.ended is not None or self._lane(call) != BODY:
+        tasks = self._step.agent.tasks
+        if drive.ended is None and self._lane(call) == ASK and (len(self._started) == 1 or tasks is None):
+            yield from drive.within(ASK)
+        lane = self._lane(call)
+        if drive.ended is not None or lane not in (ASK, BODY):
             return None
         alone = len(self._started) == 1 and (self._exclusive or not self._waiting)
-        tasks = self._step.agent.tasks
         if alone or tasks is None:
             yield from drive.within(BODY)
             return None
+        self._asking = call if lane == ASK else None
         call.running = True
         self._running += 1
         tasks.start_soon(self._run_body, call)
         return None
 
     async def _run_body(self, call: ToolCallRun) -> None:
+        drive, scopes = _drive(call), self._step.agent.scopes
         try:
-            await _drive(call).run(BODY, self._step.agent.scopes)
+            if self._asking is call:
+                await drive.run(ASK, scopes)
+                self._asking = None
+                self._wake()
+            await drive.run(BODY, scopes)
         except Exception as error:  # not the tool's: those are results
             self._fault = self._fault or error
         finally:
             call.running = False
             self._running -= 1
-            if self._settled is not None:
-                self._settled.set()
-                self._settled = None
+            if self._asking is call:
+                self._asking = None
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._settled is not None:
+            self._settled.set()
+            self._settled = None
 
     def _lane(self, call: ToolCallRun) -> int:
         return self._step.agent.call_program.stations[call.phase].lane
@@ -224,7 +278,7 @@ def call_starts(step: StepRun) -> None:
     _pool(step).open_call()
 
 
-@STEP("pre and execute", suspends=True, inner=["tool-owned events when applicable"])
+@STEP("pre and execute", "take up", suspends=True, inner=["tool-owned events when applicable"])
 def pre_and_execute(step: StepRun) -> Flow:
     return _pool(step).run_call()
 

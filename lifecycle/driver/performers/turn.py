@@ -20,14 +20,17 @@ _started, _ended = trusted(TurnStart), trusted(TurnEnd)
 
 
 def begin_turn(agent: AgentRun) -> TurnRun:
-    """The next turn; its signal is a new one (TRN-12)."""
-    turn = TurnRun(agent, agent.session.last_turn + 1)
+    """The next turn, or the one that is parked; its signal is a new one (TRN-12)."""
+    turn = TurnRun(agent, agent.session.last_turn + 1) if agent.parked is None else agent.parked.turn
     agent.turn, agent.signal = turn, turn.signal
     return turn
 
 
 def begin_step(turn: TurnRun) -> StepRun:
-    """The next proposed step, with what was claimed for it."""
+    """The next proposed step, with what was claimed for it; or the one that is parked."""
+    if turn.agent.parked is not None:
+        turn.step, turn.agent.parked = turn.agent.parked, None
+        return turn.step
     step = StepRun(turn, turn.steps + 1, turn.signal, turn.claimed, turn.owed)
     turn.step, turn.claimed = step, ()
     turn.proposals += 1

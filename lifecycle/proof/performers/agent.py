@@ -132,6 +132,11 @@ def wake(scene: Scene) -> None:
     scene.world.woken, scene.world.cause = True, ""
 
 
+@plain(AGENT, "agent/overdue")
+def say_overdue(scene: Scene) -> None:
+    scene.tell(Happening("agent/overdue"))
+
+
 @plain(AGENT, "agent/status:running")
 def say_running(scene: Scene) -> None:
     scene.world.status = "running"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from lifecycle.definition.tool_call import ToolCall
 from lifecycle.driver.program import Performers
+from lifecycle.vocabulary.events import ApprovalOutcome
 
 from ..happenings import Happening
 from ..places import Option, Performer
@@ -26,19 +27,39 @@ def plain_of_call(key: str) -> Callable[[Callable[[Scene, int], None]], None]:
     return register
 
 
-@asks(CALL, "tools/pre-execute", ("allows", 0), ("denies", 1))
+@asks(CALL, "tools/pre-execute", ("allows", 0), ("denies", 1), ("asks", 1))
 def allow(scene: Scene, call: int, label: str) -> str:
-    return "permit" if label == "allows" else _deny(scene, call)
+    if label == "asks":
+        return "inquire"
+    return "permit" if label == "allows" else _deny(scene, call, "refuse")
 
 
-def _deny(scene: Scene, call: int) -> str:
+def _deny(scene: Scene, call: int, event: str) -> str:
     scene.world.call(call, outcome="DENIED")
-    return "refuse"
+    return event
+
+
+@plain_of_call("approval/asked")
+def ask_about(scene: Scene, n: int) -> None:
+    scene.tell(Happening("approval/asked", number=n + 1, step=scene.world.published))
+
+
+@asks(CALL, "approve", ("answers yes", 0), ("answers no", 0))
+def approve(scene: Scene, call: int, label: str) -> str:
+    return "approve" if label == "answers yes" else _deny(scene, call, "deny")
+
+
+def _decides(outcome: str) -> Callable[[Scene, int], None]:
+    return lambda scene, n: scene.tell(Happening("approval/decided", outcome, number=n + 1, step=scene.world.published))
+
+
+for _outcome in get_args(ApprovalOutcome):
+    plain_of_call(f"approval/decided:{_outcome}")(_decides(_outcome))
 
 
 @asks(CALL, "tools/guard", ("lets it pass", 0), ("denies", 1))
 def guard(scene: Scene, call: int, label: str) -> str:
-    return "clear" if label == "lets it pass" else _deny(scene, call)
+    return "clear" if label == "lets it pass" else _deny(scene, call, "refuse")
 
 
 @plain(CALL, "check the arguments")

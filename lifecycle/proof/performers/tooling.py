@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lifecycle.driver.program import LANES
+from lifecycle.driver.program import ASK, BODY, COMMIT, START
+from lifecycle.driver.program import lane_of as lane_of_phase
 
 from ..happenings import Happening
-from ..places import BLOCKED, BODY, COMMIT, ENTER, START, Blocked, Drive, Performer
-from ..world import Call, Scene
+from ..places import BLOCKED, ENTER, Blocked, Drive, Performer
+from ..world import Call, Scene, World
 from .agent import announce_insertion, insert_into
 from .call import CALL
 from .proposal import STEP
@@ -27,13 +28,29 @@ def open_pool(scene: Scene, modes: Sequence[str]) -> None:
     world.bodies = ((),) * len(modes)
 
 
+def reopen_pool(scene: Scene, parked: int, started: Sequence[int], waiting: tuple[int, ...]) -> None:
+    """The pool of a lost process, as its log tells of it: the calls before the one that is parked have ended."""
+    world = scene.world
+    for n in started:
+        if n != parked:
+            scene.tell(Happening("tool/result", "TOOL_OUTCOME_UNKNOWN", number=n + 1, step=world.published))
+    frame = (3 + parked, ENTER, True, frozenset[str](), "", START)
+    world.call(parked, outcome="", error=False, running=False, frame=frame)
+    world.started, world.waiting, world.bodies = (parked,), waiting, ((),) * len(world.calls)
+    world.exclusive, world.undecided = not world.calls[parked].parallel, True
+
+
 def next_move(scene: Scene) -> str | None:
     """`settle` if the oldest call has ended, `start` if the next one may start, `finish` if all is done, else None."""
     world = scene.world
+    if world.undecided:
+        return "reenter"
     if world.started and not world.calls[world.started[0]].running:
         return "settle"
     if not world.waiting:
         return None if world.started else "finish"
+    if world.started and lane_of(scene.world, world.started[-1]) == ASK:
+        return None
     world.exclusive = not world.calls[world.waiting[0]].parallel
     if world.exclusive:
         return None if world.started else "start"
@@ -75,11 +92,14 @@ def run_call(scene: Scene, call: int) -> Drive | None:
     """Drive the newest call up to its body, and start that: in this task if nothing could overlap with it."""
     world = scene.world
     n = world.started[-1]
-    lane = lane_of(scene, n)
+    lane = lane_of(scene.world, n)
+    world.undecided = False
     if lane == START:
         return Drive(n, START)
-    if lane != BODY or world.calls[n].running:
+    if lane not in (ASK, BODY) or world.calls[n].running:
         return None
+    if lane == ASK and len(world.started) == 1:
+        return Drive(n, ASK)
     if len(world.started) == 1 and (world.exclusive or not world.waiting):
         return Drive(n, BODY)
     level, state, spot, visited, event, _ = world.calls[n].frame
@@ -90,13 +110,13 @@ def run_call(scene: Scene, call: int) -> Drive | None:
     return None
 
 
-def lane_of(scene: Scene, n: int) -> int:
+def lane_of(world: World, n: int) -> int:
     """Where a call goes on; after COMMIT if it has ended."""
-    phase = CALL.lifecycle.spec.phases[scene.world.calls[n].phase]
-    return COMMIT + 1 if phase.final else LANES.index(phase.lane)
+    phase = CALL.lifecycle.spec.phases[world.calls[n].phase]
+    return COMMIT + 1 if phase.final else lane_of_phase(phase)
 
 
-STEP("pre and execute", suspends=True)(Performer(run_call))
+STEP("pre and execute", "take up", suspends=True)(Performer(run_call))
 
 
 def post(scene: Scene, call: int) -> Drive | None:
