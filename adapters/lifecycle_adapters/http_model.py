@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypedDict, Unpack
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 import httpx
@@ -35,8 +35,8 @@ from .recording import RECORDED_HOST, Recorder, Replayed, chunks_of, response_of
 from .secret import Secret
 from .sse import MAX_EVENT_BYTES, EventDecoder, ServerEvent
 
-_TELLING_HEADERS = ("auth", "key", "token", "secret", "cookie")
-"""Headers with such a word in their name hold secrets."""
+_TELLING_NAMES = ("auth", "key", "token", "secret", "cookie", "password", "signature")
+"""Headers and parameters of the base URL with such a word in their name hold secrets."""
 
 AFTER_ANSWER_SECONDS = 5.0
 """How long the usage, or the mark that nothing follows, may take once the answer is complete."""
@@ -115,7 +115,7 @@ class HttpModel:
         self._key = _key(api_key, self._env)
         given = settings.get("headers") or {}
         self._headers = self._all_headers(given)
-        self._secrets = tuple(_secrets(self._key, given))
+        self._secrets = tuple(_secrets(self._key, given, self._base))
         self._defaults: dict[str, Any] = {
             "model": model,
             "effort": settings.get("effort"),
@@ -354,9 +354,17 @@ def _key(given: str | None, env: str | None) -> Secret | None:
     return key if key.reveal() else None
 
 
-def _secrets(key: Secret | None, given: Mapping[str, str]) -> Iterator[Secret]:
+def _secrets(key: Secret | None, given: Mapping[str, str], base: httpx.URL) -> Iterator[Secret]:
     if key is not None:
         yield key
     for name, value in given.items():
-        if value.strip() and any(word in name.lower() for word in _TELLING_HEADERS):
+        if value.strip() and _telling(name):
             yield Secret(value.split()[-1], f"the header {name}")  # without a scheme such as Bearer
+    for name, value in base.params.multi_items():
+        if value and _telling(name):
+            for spelt in {value, quote(value, safe="")}:  # a server may echo it either way
+                yield Secret(spelt, f"{name} in the base URL")
+
+
+def _telling(name: str) -> bool:
+    return any(word in name.lower() for word in _TELLING_NAMES)
