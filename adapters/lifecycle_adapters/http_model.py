@@ -7,6 +7,7 @@ understands the answer.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ from .sse import MAX_EVENT_BYTES, EventDecoder, ServerEvent
 
 _TELLING_NAMES = ("auth", "key", "token", "secret", "cookie", "password", "signature")
 """Headers and parameters of the base URL with such a word in their name hold secrets."""
+
+_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/models")
 
 AFTER_ANSWER_SECONDS = 5.0
 """How long the usage, or the mark that nothing follows, may take once the answer is complete."""
@@ -164,7 +167,7 @@ class HttpModel:
     def base(cls, base_url: str) -> httpx.URL:
         """The base of all paths, from what somebody wrote who may have copied too much."""
         base = parsed(base_url)
-        return base.copy_with(path=base.path.rstrip("/").removesuffix(cls.path).rstrip("/"))
+        return base.copy_with(path=without_endpoint(base.path))
 
     def _authorization(self, key: str) -> Mapping[str, str]:
         """The headers that carry the key."""
@@ -261,7 +264,8 @@ class HttpModel:
             yield chunk
 
     def _site(self, model: str | None) -> Site:
-        advice = "" if "/v1" in self._base.path else "; most servers want /v1 at the end of the base URL"
+        usual = re.search("/v[0-9]+$", self._base.path.rstrip("/"))
+        advice = "" if usual else "; the base URLs of most servers end in /v1"
         return Site(
             name=f"{self._base.scheme}://{self._base.netloc.decode('ascii')}",
             model=model,
@@ -321,6 +325,12 @@ def _document(decoder: Decoder, body: bytes) -> Iterator[Chunk]:
 def unusable(message: str) -> ModelError:
     """The error of an adapter that is told what it cannot do."""
     return ModelError(Failure(message=message, code=FailureCode.INVALID_REQUEST.value, retryable=False))
+
+
+def without_endpoint(path: str) -> str:
+    """The path of a base URL, of which somebody may have copied too much: that of a request, of whatever wire."""
+    path = path.rstrip("/")
+    return next((path.removesuffix(end) for end in _ENDPOINTS if path.endswith(end)), path).rstrip("/")
 
 
 def parsed(base_url: str) -> httpx.URL:

@@ -107,7 +107,7 @@ async def test_the_key_travels_in_its_own_header_and_the_path_is_the_wires(wire:
         async with serving(raw(OK_STREAM, b"".join(STREAMS[wire]))) as server:
             base = server.base_url.removesuffix("/v1")
             given = base if wire == "anthropic-messages" else server.base_url
-            for base_url in (given, server.base_url + PATHS[wire], server.base_url + PATHS[wire] + "/"):
+            for base_url in (given, *(server.base_url + path + end for path in PATHS.values() for end in ("", "/"))):
                 await ask(WIRES[wire](base_url, "m", KEY))
 
     assert {visit.path for visit in server.visits} == {"/v1" + PATHS[wire]}
