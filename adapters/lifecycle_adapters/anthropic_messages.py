@@ -19,7 +19,7 @@ from .anthropic_events import MessagesDecoder
 from .anthropic_request import content_of, encode
 from .decoding import Decoder
 from .http_failures import Site
-from .http_model import HttpModel, Settings, parsed
+from .http_model import HttpModel, Settings, parsed, without_endpoint
 
 VERSION = "2023-06-01"
 """The version of the API that the requests name; another one goes in `headers`."""
@@ -64,7 +64,7 @@ class AnthropicMessages(HttpModel):
     @classmethod
     def base(cls, base_url: str) -> httpx.URL:
         base = parsed(base_url)
-        above = base.path.rstrip("/").removesuffix(cls.path).rstrip("/").removesuffix("/v1")
+        above = without_endpoint(base.path).removesuffix("/v1")
         return base.copy_with(path=f"{above}/v1")
 
     def _authorization(self, key: str) -> Mapping[str, str]:

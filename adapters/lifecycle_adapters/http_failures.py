@@ -131,7 +131,11 @@ def protocol(message: str, *, status: int | None = None, retryable: bool) -> Fai
 
 
 def no_answer(site: Site) -> Failure:
-    return protocol(f"{site.name} answered with a document that is no answer of this wire", retryable=False)
+    return protocol(
+        f"{site.name} answered with a document that is no answer of this wire; `lifecycle providers --probe URL` says "
+        "which it speaks",
+        retryable=False,
+    )
 
 
 def unfinished_call(site: Site) -> Failure:

@@ -7,12 +7,13 @@ understands the answer.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypedDict, Unpack
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 import httpx
@@ -35,8 +36,10 @@ from .recording import RECORDED_HOST, Recorder, Replayed, chunks_of, response_of
 from .secret import Secret
 from .sse import MAX_EVENT_BYTES, EventDecoder, ServerEvent
 
-_TELLING_HEADERS = ("auth", "key", "token", "secret", "cookie")
-"""Headers with such a word in their name hold secrets."""
+_TELLING_NAMES = ("auth", "key", "token", "secret", "cookie", "password", "signature")
+"""Headers and parameters of the base URL with such a word in their name hold secrets."""
+
+_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/models")
 
 AFTER_ANSWER_SECONDS = 5.0
 """How long the usage, or the mark that nothing follows, may take once the answer is complete."""
@@ -115,7 +118,7 @@ class HttpModel:
         self._key = _key(api_key, self._env)
         given = settings.get("headers") or {}
         self._headers = self._all_headers(given)
-        self._secrets = tuple(_secrets(self._key, given))
+        self._secrets = tuple(_secrets(self._key, given, self._base))
         self._defaults: dict[str, Any] = {
             "model": model,
             "effort": settings.get("effort"),
@@ -164,7 +167,7 @@ class HttpModel:
     def base(cls, base_url: str) -> httpx.URL:
         """The base of all paths, from what somebody wrote who may have copied too much."""
         base = parsed(base_url)
-        return base.copy_with(path=base.path.rstrip("/").removesuffix(cls.path).rstrip("/"))
+        return base.copy_with(path=without_endpoint(base.path))
 
     def _authorization(self, key: str) -> Mapping[str, str]:
         """The headers that carry the key."""
@@ -261,7 +264,8 @@ class HttpModel:
             yield chunk
 
     def _site(self, model: str | None) -> Site:
-        advice = "" if "/v1" in self._base.path else "; most servers want /v1 at the end of the base URL"
+        usual = re.search("/v[0-9]+$", self._base.path.rstrip("/"))
+        advice = "" if usual else "; the base URLs of most servers end in /v1"
         return Site(
             name=f"{self._base.scheme}://{self._base.netloc.decode('ascii')}",
             model=model,
@@ -323,6 +327,12 @@ def unusable(message: str) -> ModelError:
     return ModelError(Failure(message=message, code=FailureCode.INVALID_REQUEST.value, retryable=False))
 
 
+def without_endpoint(path: str) -> str:
+    """The path of a base URL, of which somebody may have copied too much: that of a request, of whatever wire."""
+    path = path.rstrip("/")
+    return next((path.removesuffix(end) for end in _ENDPOINTS if path.endswith(end)), path).rstrip("/")
+
+
 def parsed(base_url: str) -> httpx.URL:
     """The URL, without its fragment. Its errors do not repeat it: a key may have slipped in."""
     try:
@@ -354,9 +364,17 @@ def _key(given: str | None, env: str | None) -> Secret | None:
     return key if key.reveal() else None
 
 
-def _secrets(key: Secret | None, given: Mapping[str, str]) -> Iterator[Secret]:
+def _secrets(key: Secret | None, given: Mapping[str, str], base: httpx.URL) -> Iterator[Secret]:
     if key is not None:
         yield key
     for name, value in given.items():
-        if value.strip() and any(word in name.lower() for word in _TELLING_HEADERS):
+        if value.strip() and _telling(name):
             yield Secret(value.split()[-1], f"the header {name}")  # without a scheme such as Bearer
+    for name, value in base.params.multi_items():
+        if value and _telling(name):
+            for spelt in {value, quote(value, safe="")}:  # a server may echo it either way
+                yield Secret(spelt, f"{name} in the base URL")
+
+
+def _telling(name: str) -> bool:
+    return any(word in name.lower() for word in _TELLING_NAMES)

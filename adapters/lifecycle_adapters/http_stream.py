@@ -269,9 +269,12 @@ class Exchange:
     def _failure(self, error: Exception) -> Failure:
         site = self._sent.site
         if isinstance(error, (EventTooLargeError, AnswerTooLargeError)):
-            return http_failures.protocol(f"{site.name} sent too much: {error}", retryable=False)
+            raised = "; raise max_event_bytes if that is right" if isinstance(error, EventTooLargeError) else ""
+            return http_failures.protocol(f"{site.name} sent too much: {error}{raised}", retryable=False)
         if isinstance(error, zlib.error):
-            return http_failures.protocol(f"{site.name} sent a body that does not decompress", retryable=True)
+            return http_failures.protocol(
+                f"{site.name} sent a body that does not decompress; try again", retryable=True
+            )
         seconds = self._sent.timeouts.read_seconds
         return http_failures.of_exception(
             site, error, f"after {seconds} seconds of silence in the middle of the answer; raise read_seconds"

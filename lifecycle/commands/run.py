@@ -149,14 +149,13 @@ async def _provider(args: argparse.Namespace) -> AsyncGenerator[tuple[Model, str
     """The model that the call asks for, and a line that says which it is."""
     kept: dict[str, Any] = {} if args.record is None else {"record": args.record}
     if args.local:
-        local: Any = plugin("lifecycle.providers", "local")
-        async with local(model=args.model, **kept) as model:
+        local = _made("local", plugin("lifecycle.providers", "local"), model=args.model, **kept)
+        async with local as model:
             yield model, f"{model.model} answers, on this machine."
     elif args.model:
         name = args.wire or _DEFAULT_WIRE
-        wire: Any = plugin("lifecycle.wires", name)
         where: Mapping[str, str] = {"base_url": args.base_url} if args.base_url else {}
-        async with wire(model=args.model, **where, **kept) as model:
+        async with _made(name, plugin("lifecycle.wires", name), model=args.model, **where, **kept) as model:
             yield model, f"{args.model} answers, over {name}."
     else:
         demo: Any = plugin("lifecycle.providers", "demo")
@@ -165,6 +164,16 @@ async def _provider(args: argparse.Namespace) -> AsyncGenerator[tuple[Model, str
                 model,
                 "No provider was named, so the embedded demo provider answers: it follows a script and is no model.",
             )
+
+
+def _made(name: str, make: Any, **given: Any) -> Any:
+    """A model of the plug-in `make`, which need not know of recording."""
+    try:
+        return make(**given)
+    except TypeError as wrong:
+        if "record" not in given or "'record'" not in str(wrong):
+            raise
+        raise CallError(f"{name} cannot record what it hears: it takes no `record`; leave out --record") from wrong
 
 
 async def _run(args: argparse.Namespace, prompt: str, workspace: Path, out: Output) -> int:

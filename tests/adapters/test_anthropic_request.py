@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,39 +10,21 @@ from lifecycle_adapters.anthropic_request import encode
 
 from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.messages import (
-    AssistantMessage,
     ImageBlock,
-    Message,
     ReasoningBlock,
     SystemMessage,
     TextBlock,
     ToolCallBlock,
-    ToolResultBlock,
-    UserMessage,
     text,
     user_message,
 )
 from lifecycle.vocabulary.requests import CallConfig, ToolSpec
 from lifecycle.vocabulary.values import FrozenDict, freeze_object
-from tests.adapters.asking import request
+from tests.adapters.conversation import CONFIG, Spelling, answer, result
 
-CONFIG = CallConfig(provider="p", model="m", max_tokens=100)
 CACHED = {"cache_control": {"type": "ephemeral"}}
 
-
-def spelt(
-    *messages: Message, config: CallConfig = CONFIG, tools: tuple[ToolSpec, ...] = (), cache: bool = False
-) -> dict[str, Any]:
-    body = encode(request(config, messages or (user_message("hi"),), tools), provider="p", cache=cache)
-    return dict(json.loads(body))
-
-
-def answer(*blocks: Any, replay: tuple[Any, ...] | None = None, **source: str) -> AssistantMessage:
-    return AssistantMessage(content=blocks, replay=replay, source=FrozenDict(source))
-
-
-def result(id: str, *blocks: TextBlock | ImageBlock, is_error: bool = False) -> UserMessage:
-    return UserMessage(content=(ToolResultBlock(tool_call_id=id, content=blocks, is_error=is_error),))
+spelt = Spelling(encode, CallConfig(provider="p", model="m", max_tokens=100), cache=False)
 
 
 def test_a_plain_request() -> None:

@@ -40,13 +40,12 @@ async def silent(visit: Visit) -> None:
 
 
 def dripping(*before: bytes) -> Callable[[Visit], Awaitable[None]]:
-    """A byte now and then, for ever: never silent, and never done."""
+    """Byte by byte, for ever: never silent, and never done."""
 
     async def drip(visit: Visit) -> None:
         await visit.send(*before)
         while True:
             await visit.send(b"x")
-            await anyio.sleep(0.01)
 
     return drip
 
@@ -109,7 +108,7 @@ async def test_the_key_travels_in_its_own_header_and_the_path_is_the_wires(wire:
         async with serving(raw(OK_STREAM, b"".join(STREAMS[wire]))) as server:
             base = server.base_url.removesuffix("/v1")
             given = base if wire == "anthropic-messages" else server.base_url
-            for base_url in (given, server.base_url + PATHS[wire], server.base_url + PATHS[wire] + "/"):
+            for base_url in (given, *(server.base_url + path + end for path in PATHS.values() for end in ("", "/"))):
                 await ask(WIRES[wire](base_url, "m", KEY))
 
     assert {visit.path for visit in server.visits} == {"/v1" + PATHS[wire]}
@@ -154,7 +153,6 @@ async def test_pings_without_an_answer_have_a_limit_and_a_cancel_closes_the_conn
         try:
             while True:
                 await visit.send(b'event: ping\ndata: {"type": "ping"}\n\n')
-                await anyio.sleep(0.01)
         finally:
             closed.set()
 

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from lifecycle_adapters.mcp import McpProgress, McpServer, McpServerError, Restarts, offering, tools_of
+from lifecycle_adapters.mcp import McpProgress, McpProgressed, McpServer, McpServerError, Restarts, offering, tools_of
 from mcp import StdioServerParameters
 
 from lifecycle import Agent, tool
@@ -173,7 +173,7 @@ async def test_progress_is_passed_on_and_a_cancel_reaches_the_server(tmp_path: P
             async with Agent(model, tools=tools_of(server)) as agent:
                 agent.followup("go")
                 await until(lambda: bool(heard))
-                watched = [event.data for event in agent.session.events if event.type == "mcp/progress"]
+                watched = [event.data for event in agent.session.events if isinstance(event.data, McpProgressed)]
                 agent.cancel()
                 await agent.when_idle()
                 assert [*Results(agent).errors.values()] == ["ABORTED"]

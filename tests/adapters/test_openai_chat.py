@@ -333,7 +333,6 @@ async def test_keep_alives_without_progress_have_a_limit_of_their_own() -> None:
         await visit.send(OK_STREAM, delta("Half"))
         while True:
             await visit.send(b": ping\n\n")
-            await anyio.sleep(0.005)
 
     heard = await asked(answer, timeouts=Timeouts(read_seconds=10, progress_seconds=0.05))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from lifecycle_adapters.openai_messages import encode
@@ -11,30 +10,18 @@ from lifecycle_adapters.openai_messages import encode
 from lifecycle.vocabulary.messages import (
     AssistantMessage,
     ImageBlock,
-    Message,
     ReasoningBlock,
     SystemMessage,
     TextBlock,
     ToolCallBlock,
-    ToolResultBlock,
-    UserMessage,
     text,
     user_message,
 )
 from lifecycle.vocabulary.requests import CallConfig, ToolSpec
 from lifecycle.vocabulary.values import FrozenDict, freeze_object
-from tests.adapters.asking import request
+from tests.adapters.conversation import Spelling, result
 
-CONFIG = CallConfig(provider="p", model="m")
-
-
-def spelt(*messages: Message, config: CallConfig = CONFIG, tools: tuple[ToolSpec, ...] = ()) -> dict[str, Any]:
-    body = encode(request(config, messages or (user_message("hi"),), tools), provider="p")
-    return dict(json.loads(body))
-
-
-def result(id: str, *blocks: TextBlock | ImageBlock, is_error: bool = False) -> UserMessage:
-    return UserMessage(content=(ToolResultBlock(tool_call_id=id, content=blocks, is_error=is_error),))
+spelt = Spelling(encode)
 
 
 def test_a_plain_request_asks_for_a_stream_with_usage() -> None:

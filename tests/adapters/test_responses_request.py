@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from lifecycle_adapters.responses_request import encode
@@ -10,7 +9,6 @@ from lifecycle_adapters.responses_request import encode
 from lifecycle.vocabulary.messages import (
     AssistantMessage,
     ImageBlock,
-    Message,
     ReasoningBlock,
     SystemMessage,
     TextBlock,
@@ -20,16 +18,11 @@ from lifecycle.vocabulary.messages import (
     text,
     user_message,
 )
-from lifecycle.vocabulary.requests import CallConfig, ToolSpec
+from lifecycle.vocabulary.requests import ToolSpec
 from lifecycle.vocabulary.values import FrozenDict, freeze_object
-from tests.adapters.asking import request
+from tests.adapters.conversation import CONFIG, Spelling
 
-CONFIG = CallConfig(provider="p", model="m")
-
-
-def spelt(*messages: Message, config: CallConfig = CONFIG, tools: tuple[ToolSpec, ...] = ()) -> dict[str, Any]:
-    body = encode(request(config, messages or (user_message("hi"),), tools), provider="p")
-    return dict(json.loads(body))
+spelt = Spelling(encode)
 
 
 def test_a_plain_request_is_stored_nowhere() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import pickle
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import httpx
@@ -107,6 +109,24 @@ def test_a_header_that_cannot_be_sent_is_refused_by_its_name(bad: str) -> None:
 
 def test_a_query_of_the_base_url_is_sent_and_not_shown() -> None:
     assert KEY not in repr(OpenAIChat(f"http://h/v1?key={KEY}", "m"))
+
+
+@pytest.mark.anyio
+async def test_a_key_in_the_query_is_struck_out_of_what_a_server_echoes_and_of_what_is_recorded(
+    tmp_path: Path,
+) -> None:
+    odd = "odd/key+9876543210=="
+    echo = {"error": {"message": f"GET /v1?key={KEY}&api_token={quote(odd, safe='')} and {odd}"}}
+    with anyio.fail_after(20):
+        async with serving(reply("401 Unauthorized", echo, Location=f"http://h/?key={KEY}")) as server:
+            url = f"{server.base_url}?key={KEY}&api_token={quote(odd, safe='')}&api-version=2026-10-21"
+            heard = await ask(OpenAIChat(url, "m", record=tmp_path))
+
+    assert server.visits[0].path.endswith("&api-version=2026-10-21")
+    recorded = await (anyio.Path(tmp_path) / "openai-chat-001.http").read_text()
+    for text in (recorded, heard.failure.model_dump_json()):
+        assert not any(secret in text for secret in (KEY, odd, quote(odd, safe="")))
+        assert "key=[key]&api_token=[key] and [key]" in text
 
 
 def test_a_secret_shows_where_it_came_from_and_is_not_pickled() -> None:

@@ -105,3 +105,18 @@ def test_a_folder_that_cannot_be_made_is_named_before_anybody_is_asked(tmp_path:
 
     assert ended.code == 2
     assert "for responses cannot be made" in ended.err
+
+
+def test_a_wire_of_somebody_else_that_cannot_record_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Smoke:
+        def __init__(self, *, model: str) -> None:
+            raise AssertionError("never made")
+
+    def plugin(group: str, name: str) -> type[Smoke]:
+        return Smoke
+
+    monkeypatch.setattr("lifecycle.commands.run.plugin", plugin)
+    ended = here("run", "hi", "--wire", "smoke", "--model", "m", "--record", tmp_path)
+
+    assert ended.code == 2
+    assert "smoke cannot record what it hears: it takes no `record`; leave out --record" in ended.err
