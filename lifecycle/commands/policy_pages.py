@@ -20,7 +20,6 @@ from lifecycle.policies.selection import ModelSwitch
 from lifecycle.services.hooks import Hooks
 from lifecycle.session.log import Session
 from lifecycle.session.reading import LogReader
-from lifecycle.testing.models import ScriptedModel
 from lifecycle.vocabulary.requests import ModelSelection
 
 from . import policy_demos
@@ -123,10 +122,11 @@ agent = Agent(model, hooks=retrying(patient))""",
         ),
         """from lifecycle.policies.compaction import CompactionOptions, compact, compacting
 
-options = CompactionOptions(model=small_model)
+agent = Agent(model, hooks=compacting())
+options = CompactionOptions(model=small_model)  # who writes the summaries; else the agent's own model
 agent = Agent(model, hooks=compacting(options))
 await compact(agent, options)  # by hand, while the agent is idle""",
-        lambda: compacting(CompactionOptions(ScriptedModel())),
+        compacting,
         (CompactionOptions,),
         policy_demos.compaction,
     ),

@@ -37,7 +37,7 @@ class CompactionOptions:
     """When and how a conversation is compacted.
 
     Args:
-        model: The adapter that writes summaries; it need not be the agent's own.
+        model: The adapter that writes summaries. By default the agent's own, on the route of the open step.
         at: The part of the context window from which on there is pressure.
         keep: The part of the context window that the newest messages may take up and stay as they are.
         context_window: Tokens, for routes that do not say how many they take. Where neither is known, only an overflow
@@ -53,7 +53,7 @@ class CompactionOptions:
         PolicyError: where the options cannot work together.
     """
 
-    model: Model
+    model: Model | None = None
     at: float = 0.8
     keep: float = 0.3
     context_window: int | None = None
@@ -96,21 +96,21 @@ class Compacted:
     summary: str
 
 
-def compacting(options: CompactionOptions) -> Hooks:
+def compacting(options: CompactionOptions | None = None) -> Hooks:
     """Hooks that compact under pressure, and recover from an overflow.
 
     Pressure is looked for at `agent/pre-step`; if compaction fails there, a warning is logged and the step goes on. At
     `agent/request-error` only CONTEXT_OVERFLOW is taken up; the attempt is made again only if something on the surface
     has given way meanwhile, else the failure is the next listener's (CMP-03).
     """
-    compactor = _Compactor(options)
+    compactor = _Compactor(options or CompactionOptions())
     hooks = Hooks(name=COMPACTION)
     hooks.listen("agent/pre-step", compactor.before_step)
     hooks.listen("agent/request-error", compactor.on_failure)
     return hooks
 
 
-async def compact(agent: Agent, options: CompactionOptions) -> Compacted:
+async def compact(agent: Agent, options: CompactionOptions | None = None) -> Compacted:
     """Compact the agent's conversation now, as a maintenance task: it needs no turn, and none can begin meanwhile.
 
     Nothing is pruned, because a tool result is replaced only while a turn is open. What was done is flushed before this
@@ -125,12 +125,13 @@ async def compact(agent: Agent, options: CompactionOptions) -> Compacted:
     """
     if agent.inbox.next_turn:
         raise AgentBusyError(f"{agent!r} has a prompt waiting for its next turn; let that end before compacting")
+    options = options or CompactionOptions()
     gauge = Gauge(options.estimate)
     session = agent.session
 
     async def task(signal: CancelSignal) -> Compacted:
         gauge.follow(session)
-        run = Shortening(options, session, gauge, signal, "manual", None)
+        run = Shortening(options, agent, gauge, signal, "manual", None)
         before = gauge.tokens
         replaced, summary = await run.summarise(before)
         gauge.follow(session)
@@ -171,7 +172,7 @@ class _Compactor:
         coming = sum(map(options.estimate, decision.messages))
         most = int(options.at * window)
         if gauge.tokens + coming > most:
-            run = Shortening(options, payload.agent.session, gauge, payload.signal, "pressure", payload.turn)
+            run = Shortening(options, payload.agent, gauge, payload.signal, "pressure", payload.turn)
             await _contained(partial(run.relieve, window, most - coming))
         return decision
 
@@ -186,7 +187,7 @@ class _Compactor:
         before = agent.session.surface.generation
         whole = max(gauge.tokens, self._window(agent) or 0)  # whatever was estimated: it is too much
         gauge.tokens = whole
-        run = Shortening(options, agent.session, gauge, payload.signal, "overflow", payload.turn)
+        run = Shortening(options, agent, gauge, payload.signal, "overflow", payload.turn)
         await _contained(partial(run.relieve, whole, int(options.at * whole)))
         if payload.signal.fired:
             return None

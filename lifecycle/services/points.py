@@ -24,6 +24,7 @@ from .signal import CancelSignal
 if TYPE_CHECKING:
     from lifecycle.session.log import Session
 
+    from .model import Models
     from .tools import Tool
 
 
@@ -32,6 +33,8 @@ class AgentHandle(Protocol):
 
     @property
     def session(self) -> Session: ...
+    @property
+    def models(self) -> Models: ...
     @property
     def status(self) -> Literal["idle", "running"]: ...
     @property
