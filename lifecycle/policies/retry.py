@@ -68,6 +68,7 @@ TRANSIENT: Mapping[str, Backoff] = MappingProxyType(
         FailureCode.SERVER: _PASSING,
         FailureCode.TIMEOUT: _PASSING,
         FailureCode.TRANSPORT: _PASSING,
+        FailureCode.PROTOCOL: _PASSING,
         FailureCode.EMPTY_RESPONSE: _PASSING,
     }
 )

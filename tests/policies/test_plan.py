@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from lifecycle import AgentOptions, Deny, Hooks, tool
+from lifecycle import AgentOptions, Allow, Deny, Hooks, tool
 from lifecycle.errors import PolicyError
 from lifecycle.policies.plan import EXIT, PlanMode
-from lifecycle.services.points import CallPayload
+from lifecycle.services.points import CallPayload, PostCallPayload
 from lifecycle.testing import Reply, check_hooks
-from lifecycle.vocabulary.events import ToolResultEvent, UserMessageEvent
+from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent, UserMessageEvent
 from lifecycle.vocabulary.messages import TextBlock, ToolResultBlock, text_of
+from lifecycle.vocabulary.values import FrozenDict
 
-from ..conformance.kit import Scene, scene
+from ..conformance.kit import Next, Scene, scene
 from .kit import BACKENDS
 
 pytestmark = pytest.mark.anyio
@@ -135,6 +137,35 @@ async def test_a_call_that_another_hook_denies_is_not_put_before_the_approver() 
     async with scene(*script, tools=[plan.tool], hooks=plan.hooks + behind, options=options) as s:
         await s.say("one")
         assert (DONE, plan.active) == ([], True)
+
+
+async def test_c145_what_the_approver_is_shown_is_what_runs_also_behind_a_hook_that_rewrites() -> None:
+    plan, rewriting, shown = PlanMode(active=True), Hooks(), list[str]()
+
+    @rewriting.on("tools/pre-execute")
+    async def rewrite(payload: CallPayload, next: Next[Any]) -> Any:
+        return Allow(FrozenDict(plan="burn it")) if payload.call.name == EXIT else await next()
+
+    def approve(payload: CallPayload, reason: str) -> bool:
+        shown.append(reason)
+        return True
+
+    script = [Reply(calls=[(EXIT, {"plan": "paint it"})]), Reply(text="ok")]
+    options = AgentOptions(approve=approve)
+    async with scene(*script, tools=[plan.tool], hooks=plan.hooks + rewriting, options=options) as s:
+        ran: list[Any] = []
+        s.hooks.listen("tools/post-execute", partial(_noting, ran))
+        await s.say("one")
+
+        (reason,) = shown
+        assert "paint it" in reason
+        assert [dict(given) for given in ran] == [{"plan": "paint it"}]
+        assert [data.arguments for data in s.data(ToolCallEvent)] == ['{"plan": "paint it"}']
+
+
+async def _noting(ran: list[Any], payload: PostCallPayload, next: Next[Any]) -> Any:
+    ran.append(payload.arguments)
+    return await next()
 
 
 async def test_a_plan_that_is_no_plan_leaves_nothing() -> None:
