@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from lifecycle.pictures.markdown import cell, code, fenced, text
@@ -18,12 +18,10 @@ from lifecycle.policies.plan import PlanMode
 from lifecycle.policies.retry import Backoff, RetryOptions, retrying
 from lifecycle.policies.selection import ModelSwitch
 from lifecycle.services.hooks import Hooks
-from lifecycle.session.log import Session
-from lifecycle.session.reading import LogReader
 from lifecycle.vocabulary.requests import ModelSelection
 
-from . import policy_demos
 from .history import history
+from .policy_demos import demo_log
 from .run_picture import run_picture
 
 
@@ -38,15 +36,19 @@ class Told(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """A page: its file without the endings, what it says, and from what the rest of it is made."""
+    """A page: the name of the policy and its demo, what it says, and from what the rest of it is made."""
 
-    file: str
+    name: str
     en: Told
     zh: Told
     usage: str
     hooks: Callable[[], Hooks]
     options: tuple[type[Any], ...]
-    demo: Callable[[], Awaitable[Session]]
+
+    @property
+    def file(self) -> str:
+        """Its file without the endings."""
+        return f"policy-{self.name}"
 
     def told(self, lang: str) -> Told:
         return self.en if lang == "en" else self.zh
@@ -64,10 +66,14 @@ ABOUT = {
     "retrying() + my_hooks`。`lifecycle hooks explai"
     "n MODULE:HOOKS` 会说明谁在哪里运行。",
 }
+AGAIN = {
+    "en": "Play it yourself: `lifecycle replay demo:{name}` tells it as a timeline, and draws this with `--sequence`.",
+    "zh": "自己播放：`lifecycle replay demo:{name}` 以时间线讲述它，加上 `--sequence` 则画出上图。",
+}
 
 POLICIES = (
     Policy(
-        "policy-retry",
+        "retry",
         Told(
             "Retry",
             "A request that failed in passing is made again, in the open step, after a wait: what the provider"
@@ -95,10 +101,9 @@ patient = RetryOptions(classes={**TRANSIENT, "QUOTA": Backoff(retries=1, base_se
 agent = Agent(model, hooks=retrying(patient))""",
         retrying,
         (RetryOptions, Backoff),
-        policy_demos.retry,
     ),
     Policy(
-        "policy-compaction",
+        "compaction",
         Told(
             "Compaction",
             "When a conversation outgrows the context window, its older part gives way to a summary. What takes"
@@ -128,10 +133,9 @@ agent = Agent(model, hooks=compacting(options))
 await compact(agent, options)  # by hand, while the agent is idle""",
         compacting,
         (CompactionOptions,),
-        policy_demos.compaction,
     ),
     Policy(
-        "policy-runtime-context",
+        "runtime-context",
         Told(
             "Runtime context",
             "What the model should know of the world right now, told behind a step's input and only where it"
@@ -155,10 +159,9 @@ hooks = runtime_context(
 agent = Agent(model, hooks=hooks)""",
         lambda: runtime_context(Source("day", str)),
         (Source,),
-        policy_demos.context,
     ),
     Policy(
-        "policy-model-switch",
+        "model-switch",
         Told(
             "Model selection",
             "A host chooses another route at any time; it holds from the next step boundary on, for all"
@@ -180,10 +183,9 @@ agent = Agent(model, hooks=switch.hooks)
 switch.select("deep")""",
         lambda: ModelSwitch({"deep": ModelSelection(effort="high")}).hooks,
         (),
-        policy_demos.selection,
     ),
     Policy(
-        "policy-plan-mode",
+        "plan-mode",
         Told(
             "Plan mode",
             "The model may look and think, and acts only once somebody has approved of its plan.",
@@ -208,7 +210,6 @@ agent = Agent(model, tools=[*tools, plan.tool], hooks=plan.hooks, options=option
 plan.enter()""",
         lambda: PlanMode().hooks,
         (),
-        policy_demos.plan,
     ),
 )
 
@@ -235,7 +236,8 @@ def _page(policy: Policy, lang: str, mark: str, beside: str) -> Iterator[str]:
         yield f"`{one.__name__}`\n"
         yield "\n".join(_rows(one, columns if lang == "en" else columns[:2])) + "\n"
     yield f"## {text(session)}\n\n{text(told.picture)}\n"
-    yield fenced("mermaid", picture_of(policy_demos.demo(policy.demo)))
+    yield fenced("mermaid", run_picture(history(demo_log(policy.name))))
+    yield f"{AGAIN[lang].format(name=policy.name)}\n"
 
 
 def _rows(options: type[Any], columns: list[str]) -> Iterator[str]:
@@ -261,9 +263,3 @@ def _arguments(options: type[Any]) -> dict[str, str]:
     part = re.search(r"Args:\n(.*?)(?:\n\n|\Z)", inspect.getdoc(options) or "", re.DOTALL)
     found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", part[1] if part else "", re.MULTILINE)
     return {name: " ".join(said.split()) for name, said in found}
-
-
-def picture_of(session: Session) -> str:
-    """What `lifecycle replay --sequence` draws of a session."""
-    lines = (event.encode().encode() + b"\n" for event in session.events)
-    return run_picture(history(LogReader(lines, session.id)))
