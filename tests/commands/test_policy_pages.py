@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 from pathlib import Path
 
 import pytest
 
 from lifecycle.commands.pages import LANGUAGES, our_pages
 from lifecycle.commands.policy_demos import DEMOS, demo
-from lifecycle.commands.policy_pages import POLICIES, Policy
+from lifecycle.commands.policy_texts import OPTIONS_ZH, POLICIES, Policy
 
 from ..pictures.judge import parsed
 from .child import here
@@ -62,14 +62,11 @@ def test_a_page_says_where_the_policy_listens_and_what_every_option_means(policy
         page = made[f"{policy.file}{'' if lang == 'en' else '.zh'}.md"]
         assert all((f"* `{name}` (" in page) == bool(hooks.listeners(name)) for name in hooks.points)
         for options in policy.options:
-            rows = [
-                line
-                for field in dataclasses.fields(options)
-                for line in page.splitlines()
-                if f"| `{field.name}` |" in line
-            ]
-            assert len(rows) >= len(dataclasses.fields(options))
-            assert lang == "zh" or not [row for row in rows if row.rstrip().endswith("|  |")]
+            for name in inspect.signature(options).parameters:
+                (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+                meaning = row.split("|")[3]
+                assert meaning.strip()
+                assert meaning.isascii() == (lang == "en")
 
 
 @each
@@ -90,3 +87,11 @@ def test_the_demos_are_those_of_the_pages_and_another_name_is_a_sentence() -> No
         "lifecycle replay: there is no demo 'rety' (did you mean 'retry'?); there are retry, compaction, "
         "runtime-context, model-switch, plan-mode\n"
     )
+
+
+def test_every_option_is_told_in_chinese_and_nothing_else() -> None:
+    kinds = [kind for policy in POLICIES for kind in policy.options]
+
+    assert {kind: list(told) for kind, told in OPTIONS_ZH.items()} == {
+        kind.__name__: list(inspect.signature(kind).parameters) for kind in kinds
+    }
