@@ -157,7 +157,7 @@ def _wrapper(
         return Reading(verdicts, alone=True, never_asks=True, changes=True, unreachable=unreachable)
     if len(calls) < len(uses):  # it is handed on: whoever gets it may call it
         return Reading(verdicts, alone=bool(verdicts), changes=True, unreachable=unreachable)
-    thrown = [node for node in _own(function) if isinstance(node, ast.Expr) and _asks(node.value, next)]
+    thrown = [node for node in _own(function) if _throws_away(node, next, function)]
     answers = {
         target.id
         for node in _own(function)
@@ -177,6 +177,16 @@ def _wrapper(
         changes=len(plain) < len(returned),
         unreachable=unreachable,
     )
+
+
+def _throws_away(node: ast.AST, next: str, function: _Function) -> bool:
+    """Whether a statement asks the rest, and nobody ever looks at the answer."""
+    if isinstance(node, ast.Expr):
+        return _asks(node.value, next)
+    if not isinstance(node, ast.Assign) or not _asks(node.value, next):
+        return False
+    looked_at = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return all(isinstance(target, ast.Name) and target.id not in looked_at for target in node.targets)
 
 
 def _surely(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -69,6 +69,11 @@ def guards(payload: Any) -> Any:
     return Deny("no") if payload.call.name == "rm" else None
 
 
+async def looks_at_no_answer(payload: Any, next: Next) -> Any:
+    decision = await next()  # noqa: F841  # that is the mistake
+    return Enter(payload.messages)
+
+
 def always_guards(payload: Any) -> Any:
     if payload.call.name == "rm":
         return Deny("no")
@@ -99,6 +104,7 @@ async def with_options(most: int, payload: Any, next: Next) -> Any:
         (asks_first_then_rejects, Reading(("Reject",), changes=True)),
         (never_asks, Reading(("Enter",), alone=True, never_asks=True, changes=True)),
         (ignores, Reading(("Enter",), ignores=True, changes=True)),
+        (looks_at_no_answer, Reading(("Enter",), ignores=True, changes=True)),
         (names_behind_a_return, Reading(("Reject",), unreachable=("Reject",))),
         (hands_on, Reading(changes=True)),
         (Counting(), Reading()),
