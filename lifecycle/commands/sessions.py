@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
+from lifecycle.errors import CompactionError
+
 from .calls import CallError, add_store, open_store, plugin, store_path
 from .jsonlines import dump, event_line
-from .output import Output, own_output, printable
+from .output import Output, complain, own_output, printable
 from .transcript import story_lines
 
 if TYPE_CHECKING:
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = "Callable[[SqliteStore, argparse.Namespace, Output], Awaitable[None]]"
 
-_EXIT_CODES = "Exit code: 0 if it was done; 2 if the call was wrong or the store cannot be used."
+_EXIT_CODES = (
+    "Exit code: 0 if it was done; 1 if a session cannot be made shorter; 2 if the call was wrong or the store cannot be"
+    " used."
+)
 _ID = "which session; the beginning of its id is enough"
 
 
@@ -91,7 +96,11 @@ def _percent(text: str) -> int:
 def perform(args: argparse.Namespace) -> int:
     """Run the command."""
     with own_output() as out:
-        anyio.run(partial(_perform, args, out))
+        try:
+            anyio.run(partial(_perform, args, out))
+        except CompactionError as no:
+            complain(f"{args.name}: {no}")
+            return 1
     return 0
 
 

@@ -22,6 +22,7 @@ from lifecycle.services.points import AgentHandle, Enter, PreStepPayload, Reject
 from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.failures import FailureCode
 
+from .checks import check_kind, check_numbers
 from .gauge import Estimate, Gauge, estimated
 from .shortening import COMPACTION, Shortening
 from .summarising import INSTRUCTION
@@ -65,12 +66,16 @@ class CompactionOptions:
     estimate: Estimate = field(default=estimated)
 
     def __post_init__(self) -> None:
+        counts = ("summary_tokens", "recoveries", "context_window", "prune_beyond")
+        check_numbers(self, whole=(*counts, "quote_tokens"), real=("at", "keep"))
+        if self.model is not None:
+            check_kind(self, "model", self.model, Model, "an adapter")
         if not 0 < self.keep < self.at <= 1:
             raise PolicyError(
                 f"CompactionOptions: at={self.at} and keep={self.keep} cannot work together: what stays must weigh "
                 "less than what asks for compaction; give 0 < keep < at <= 1"
             )
-        for name in ("summary_tokens", "recoveries", "context_window", "prune_beyond"):
+        for name in counts:
             given = getattr(self, name)
             if given is not None and given < 1:
                 raise PolicyError(f"CompactionOptions: {name}={given} leaves nothing to work with; give at least 1")

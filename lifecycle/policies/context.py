@@ -23,6 +23,8 @@ from lifecycle.services.points import AgentHandle, AssemblePayload, PromptAssemb
 from lifecycle.services.prompt import verbatim
 from lifecycle.services.signal import CancelSignal
 
+from .checks import check_numbers
+
 log = logging.getLogger("lifecycle.policies")
 
 Told: TypeAlias = Callable[[AgentHandle], "str | Awaitable[str | None] | None"]
@@ -50,6 +52,9 @@ class Source:
     most_seconds: float = 10.0
 
     def __post_init__(self) -> None:
+        if not callable(self.text):
+            raise PolicyError(f"Source {self.name!r}: text={self.text!r:.60} is not a function that says it")
+        check_numbers(self, real=("every_seconds", "most_seconds"))
         if not self.name:
             raise PolicyError("Source: a context needs a name, by which it is told from others")
         if not 0 <= self.every_seconds <= inf:

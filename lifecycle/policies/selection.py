@@ -12,6 +12,7 @@ from lifecycle.services.listeners import Next
 from lifecycle.services.points import StepPayload
 from lifecycle.vocabulary.requests import ModelSelection
 
+from .checks import check_kind
 from .narration import Narration
 
 
@@ -35,6 +36,8 @@ class ModelSwitch:
     def __init__(self, routes: Mapping[str, ModelSelection]) -> None:
         if not routes:
             raise PolicyError("ModelSwitch: there are no routes to choose from; name at least one")
+        for name, route in routes.items():
+            check_kind(self, f"routes[{name!r}]", route, ModelSelection, "a ModelSelection")
         empty = [name for name, route in routes.items() if route == ModelSelection()]
         if empty:
             raise PolicyError(f"ModelSwitch: the route {empty[0]!r} names neither provider, model nor effort")

@@ -263,6 +263,10 @@ async def test_where_no_model_is_named_the_agents_own_writes_the_summary_on_the_
         ({"prune_beyond": 0}, "prune_beyond=0 leaves nothing to work with"),
         ({"context_window": 0}, "context_window=0 leaves nothing to work with"),
         ({"quote_tokens": -1}, "quote_tokens=-1 is no amount"),
+        ({"keep": "a third"}, "keep='a third' is not a number"),
+        ({"keep": float("nan")}, "at=0.8 and keep=nan cannot work together"),
+        ({"summary_tokens": 0.5}, "summary_tokens=0.5 is not a whole number"),
+        ({"model": "gpt"}, "CompactionOptions: model='gpt' is not an adapter"),
         (
             {"context_window": 1_000, "summary_tokens": 900},
             "900 tokens and the 30% that stay are more than",

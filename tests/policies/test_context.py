@@ -23,7 +23,7 @@ from lifecycle.vocabulary.failures import COMPLETED
 from lifecycle.vocabulary.messages import text_of, user_message
 
 from ..conformance.kit import Scene, scene
-from .kit import BACKENDS, HOURS, each_backend, played, virtually
+from .kit import BACKENDS, HOURS, each_backend, played, virtually, wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -179,6 +179,8 @@ def test_a_source_is_asked_again_after_its_time_and_not_before(backend: Backend)
         (partial(Source, "", str), "a context needs a name"),
         (partial(Source, "a", str, every_seconds=-1.0), "Source 'a': every_seconds=-1.0 is no time"),
         (partial(Source, "a", str, every_seconds=float("nan")), "every_seconds=nan is no time"),
+        (partial(Source, "a", wrong("Monday")), "Source 'a': text='Monday' is not a function that says it"),
+        (partial(Source, "a", str, most_seconds=wrong("1")), "most_seconds='1' is not a number"),
         (partial(Source, "a", str, most_seconds=0.0), "most_seconds=0.0 leaves no time to answer"),
         (runtime_context, "there is no source"),
         (lambda: runtime_context(Source("a", str), Source("a", str)), "two sources are called 'a'"),

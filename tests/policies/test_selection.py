@@ -142,9 +142,13 @@ async def test_a_route_that_no_adapter_serves_fails_the_turn_with_a_sentence_and
 
 @pytest.mark.parametrize(
     ("routes", "told"),
-    [({}, "there are no routes to choose from"), ({"a": ModelSelection()}, "the route 'a' names neither provider")],
+    [
+        ({}, "there are no routes to choose from"),
+        ({"a": ModelSelection()}, "the route 'a' names neither provider"),
+        ({"a": "small"}, r"ModelSwitch: routes\['a'\]='small' is not a ModelSelection"),
+    ],
 )
-async def test_routes_that_cannot_work_are_refused(routes: dict[str, ModelSelection], told: str) -> None:
+async def test_routes_that_cannot_work_are_refused(routes: dict[str, Any], told: str) -> None:
     with pytest.raises(PolicyError, match=told):
         ModelSwitch(routes)
 
