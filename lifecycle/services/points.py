@@ -12,13 +12,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from lifecycle.vocabulary.chunks import Chunk
 from lifecycle.vocabulary.events import Event, InboxTarget, ToolFault
 from lifecycle.vocabulary.failures import USER_CANCEL, CancelCause, Failure
 from lifecycle.vocabulary.messages import Content, ToolCallBlock, UserMessage
 from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, ToolSpec
 from lifecycle.vocabulary.values import EMPTY, FrozenDict
 
+from .frames import Frame
 from .signal import CancelSignal
 
 if TYPE_CHECKING:
@@ -180,42 +180,10 @@ class ClaimedPayload(Payload):
     turn: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStart:
-    attempt_id: str
-    revision: int
-    turn: int
-    step: int
-    type: Literal["start"] = "start"
-
-
-@dataclass(slots=True)  # not frozen: thousands are made in one answer, and freezing triples their price
-class StreamChunk:
-    attempt_id: str
-    revision: int
-    index: int
-    time: int
-    chunk: Chunk
-    type: Literal["chunk"] = "chunk"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
-    """`event_type` and `seq` name the settlement; both are None when the attempt was abandoned."""
-
-    attempt_id: str
-    revision: int
-    index: int
-    outcome: Literal["committed", "abandoned"]
-    event_type: str | None = None
-    seq: int | None = None
-    type: Literal["end"] = "end"
-
-
 @dataclass(slots=True)  # as StreamChunk
 class StreamPayload:
     agent: AgentHandle
-    frame: StreamStart | StreamChunk | StreamEnd
+    frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
