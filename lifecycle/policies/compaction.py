@@ -162,10 +162,9 @@ class _Compactor:
 
     def _window(self, agent: AgentHandle) -> int | None:
         """How many tokens the route of the step takes; None if nobody has said."""
-        known, step = agent.session.context, agent.step
-        if known is not None and step is not None and (known.provider, known.model) == (step.provider, step.model):
-            return known.context_window or self._options.context_window
-        return self._options.context_window
+        step = agent.step
+        known = None if step is None else self._gauge(agent).windows.get((step.provider, step.model))
+        return known or self._options.context_window
 
     async def before_step(self, payload: PreStepPayload, next: Next[Enter | Reject]) -> Enter | Reject:
         """Relieve pressure, once it is known what the step would add (CMP-01)."""

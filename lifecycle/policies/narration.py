@@ -12,11 +12,12 @@ from typing import Generic, TypeVar
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.listeners import Next
 from lifecycle.services.points import Enter, EventPayload, PreStepPayload, Reject
-from lifecycle.vocabulary.events import UserMessageEvent
+from lifecycle.vocabulary.events import Replace, UserMessageEvent
 from lifecycle.vocabulary.messages import user_message
 from lifecycle.vocabulary.values import FrozenDict
 
 S = TypeVar("S", bound=Hashable)
+_UNKNOWN = object()
 
 
 class Narration(Generic[S]):
@@ -27,12 +28,17 @@ class Narration(Generic[S]):
         kind: The `kind` of the source of the messages.
         words: What is said of a state.
         state: The state that needs no telling.
+        lasting: The model is to know how things are, and not only that they have changed: where a summary took the
+            place of the message, it is told again.
     """
 
-    def __init__(self, hooks: Hooks, kind: str, words: Callable[[S], str], state: S) -> None:
+    def __init__(self, hooks: Hooks, kind: str, words: Callable[[S], str], state: S, *, lasting: bool = False) -> None:
         self.state = state
         """How things are now."""
-        self._told, self._kind, self._words = state, kind, words
+        self._kind, self._words, self._silent, self._lasting = kind, words, state, lasting
+        self._told: S | object = state
+        self._at: int | None = None
+        """The number of the record that told it."""
         self._said: tuple[str, S] | None = None
         hooks.listen("agent/pre-step", self.narrate)
         hooks.listen("session/event", self.admitted)
@@ -50,7 +56,11 @@ class Narration(Generic[S]):
         return decision.with_messages((*decision.messages, message))
 
     def admitted(self, payload: EventPayload) -> None:
-        """The model knows a state from the record of its message on."""
-        data = payload.event.data
+        """The model knows a state from the record of its message on, as long as that stands."""
+        event, data = payload.event, payload.event.data
+        replaced = event.sources or () if isinstance(event.surface, Replace) else ()
         if self._said is not None and isinstance(data, UserMessageEvent) and data.message.id == self._said[0]:
             self._told, self._said = self._said[1], None
+            self._at = event.seq
+        elif self._lasting and self._told != self._silent and self._at in replaced:
+            self._told = _UNKNOWN

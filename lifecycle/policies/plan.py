@@ -56,7 +56,7 @@ class PlanMode:
         self.hooks = Hooks(name="plan-mode")
         self.pending: bool | None = True if active else None
         """What waits for the next step boundary."""
-        self._narration = Narration(self.hooks, "plan-mode", lambda on: _ON if on else _OFF, state=False)
+        self._narration = Narration(self.hooks, "plan-mode", lambda on: _ON if on else _OFF, state=False, lasting=True)
         self.hooks.listen("agent/step-boundary", self.commit)
         self.hooks.listen("system-prompt/assemble", self.withhold)
         self.hooks.listen("tools/pre-execute", self.ask)

@@ -31,7 +31,15 @@ from lifecycle.testing import (
     check_hooks,
 )
 from lifecycle.vocabulary.chunks import Usage
-from lifecycle.vocabulary.events import CompactionEnd, CompactionSummary, Event, Replace, StepStart, UserMessageEvent
+from lifecycle.vocabulary.events import (
+    CompactionEnd,
+    CompactionStart,
+    CompactionSummary,
+    Event,
+    Replace,
+    StepStart,
+    UserMessageEvent,
+)
 from lifecycle.vocabulary.failures import Errored, Failure, FailureCode
 from lifecycle.vocabulary.messages import ToolCallBlock, ToolResultBlock, text_of, user_message
 from lifecycle.vocabulary.requests import Request
@@ -247,6 +255,25 @@ async def test_where_no_model_is_named_the_agents_own_writes_the_summary_on_the_
             assert [request.config.effort for request in large.requests].count(None) == 1
             assert (await compact(agent)).summary == "ok"  # at rest: on the agent's own route
             assert len(small.requests) == 1
+
+
+@pytest.mark.anyio
+async def test_what_a_route_takes_is_known_again_when_the_agent_comes_back_to_it() -> None:
+    small, large = (ScriptedModel(otherwise=Reply(text="ok"), provider=name, model="m") for name in ("small", "large"))
+    small.context_window, large.context_window = 2_000, 100_000
+    switch = ModelSwitch({name: ModelSelection(provider=name, model="m") for name in ("small", "large")})
+    with anyio.fail_after(5):
+        async with Agent(
+            {"small": small, "large": large}, route="small/m", hooks=compacting(options()) + switch.hooks
+        ) as agent:
+            for route, prompt in [("small", "one"), *[("large", LONG)] * 9, ("small", "two")]:
+                switch.select(route)
+                agent.followup(prompt)
+                await agent.when_idle()
+
+            starts = [event.data for event in agent.session.events if isinstance(event.data, CompactionStart)]
+            assert [start.trigger for start in starts] == ["pressure"]
+            assert sum(map(estimated, small.requests[-1].messages)) < 1_600
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------

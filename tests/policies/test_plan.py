@@ -9,9 +9,10 @@ import pytest
 
 from lifecycle import AgentOptions, Allow, Deny, Hooks, tool
 from lifecycle.errors import PolicyError
+from lifecycle.policies.compaction import CompactionOptions, compact
 from lifecycle.policies.plan import EXIT, PlanMode
 from lifecycle.services.points import CallPayload, PostCallPayload
-from lifecycle.testing import Reply, check_hooks
+from lifecycle.testing import Reply, ScriptedModel, check_hooks
 from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent, UserMessageEvent
 from lifecycle.vocabulary.messages import TextBlock, ToolResultBlock, text_of
 from lifecycle.vocabulary.values import FrozenDict
@@ -176,6 +177,24 @@ async def test_a_plan_that_is_no_plan_leaves_nothing() -> None:
         await s.say("one")
         assert plan.active
         assert [data.error.code for data in s.data(ToolResultEvent) if data.error] == ["INVALID_ARGUMENTS"] * 2
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_where_a_summary_took_the_place_of_what_was_told_it_is_told_again(left: bool) -> None:
+    plan = PlanMode(active=True)
+    notes = ScriptedModel(otherwise=Reply(text="the notes"))
+    async with scene(hooks=plan.hooks) as s:
+        await s.say("one", *["word " * 200] * 5)
+        assert told(s) == ["Plan mode is on"]
+        await compact(s.agent, CompactionOptions(notes, summary_tokens=100))
+        if left:
+            plan.leave()
+        await s.say("two", "three")
+        assert told(s) == ["Plan mode is on", "Plan mode is off" if left else "Plan mode is on"]
+        await s.say(*["word " * 200] * 5)
+        await compact(s.agent, CompactionOptions(notes, summary_tokens=100))
+        await s.say("four")
+        assert len(told(s)) == (2 if left else 3)
 
 
 async def test_the_kind_of_a_tool_is_recorded_and_other_kinds_may_be_allowed() -> None:
