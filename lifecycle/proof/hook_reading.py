@@ -12,6 +12,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import inf
 from typing import Any, Literal, TypeAlias
 
@@ -75,12 +76,24 @@ def read(point: HookPoint, listener: Listener) -> Reading | None:
 
 def warnings(hooks: Hooks) -> Iterator[Warned]:
     """All that looks wrong with a registry, point by point."""
+    yield from _misspelt(hooks)
     for name, point in hooks.points.items():
         chain = hooks.listeners(name)
         readings = [read(point, listener) for listener in chain]
         for n, (listener, reading) in enumerate(zip(chain, readings, strict=True)):
             if reading is not None:
                 yield from _of(point, hooks, listener, reading, list(zip(chain, readings, strict=True))[n + 1 :])
+
+
+def _misspelt(hooks: Hooks) -> Iterator[Warned]:
+    """Sets that say where they come beside one that is not there, where one is there that is called nearly so."""
+    for of, place in hooks.order.items():
+        points = [name for name in hooks.points if any(one.of == of for one in hooks.listeners(name))]
+        for other in sorted((place.before | place.after) - hooks.order.keys()):
+            for near in get_close_matches(other, hooks.order.keys() - {of}, 1) if points else ():
+                how = "before" if other in place.before else "after"
+                sentence = f"{of} is to come {how} {other!r}, which is not there; did you mean {near!r}?"
+                yield Warned(points[0], "order", sentence, ())
 
 
 _Rest: TypeAlias = "Sequence[tuple[Listener, Reading | None]]"

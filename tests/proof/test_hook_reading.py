@@ -214,3 +214,13 @@ def test_a_plain_verdict_of_none_is_an_answer_of_its_own() -> None:
 
     (one,) = warned(gives_up, retries, point="agent/request-error")
     assert one.finding == "order"
+
+
+def test_a_place_beside_a_set_that_is_nearly_called_so_is_told() -> None:
+    mine, retry = Hooks(name="mine", before="retyr", after="compaction"), Hooks(name="retry", after="compaction")
+    mine.listen("agent/pre-step", passes_on)
+
+    (one,) = warnings(mine + retry)
+    assert (one.point, one.finding) == ("agent/pre-step", "order")
+    assert one.sentence == "mine is to come before 'retyr', which is not there; did you mean 'retry'?"
+    assert list(warnings(mine)) == []
