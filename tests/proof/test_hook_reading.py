@@ -70,7 +70,7 @@ def guards(payload: Any) -> Any:
 
 
 async def looks_at_no_answer(payload: Any, next: Next) -> Any:
-    decision = await next()  # noqa: F841  # that is the mistake
+    decision = await next()  # noqa: F841  # pyright: ignore[reportUnusedVariable]  # that is the mistake
     return Enter(payload.messages)
 
 
