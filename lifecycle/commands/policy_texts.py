@@ -183,8 +183,9 @@ switch.select("deep")""",
             "The model may look and think, and acts only once somebody has approved of its plan.",
             'Tools that do not declare an allowed kind (`@tool(kind="read")`) are taken out of the step. The'
             " model leaves by `exit_plan_mode`, whose call is put before the agent's approver; a host may enter"
-            " and leave at any time. A switch holds from the next step boundary on and is told once. What the"
-            " approver is shown is what the model asked for: a hook that asks cannot change the arguments, so what"
+            " and leave at any time. A switch holds from the next step boundary on and is told once, and again where a"
+            " summary has taken the place of what was told. Whether it is on is the host's to know: a resumed session"
+            " begins as `active` says. What the approver is shown is what the model asked for: a hook that asks cannot change the arguments, so what"
             " another one has put in their place does not count for this call.",
             "A plan is made, approved, and carried out.",
         ),
@@ -192,7 +193,8 @@ switch.select("deep")""",
             "计划模式",
             "模型可以查看和思考，只有在有人批准其计划之后才行动。",
             '没有声明允许类别（`@tool(kind="read")`）的工具会从步骤中移除。模型通过 `exit_plan_mode` 离开，'
-            "该调用会交给代理的批准者；宿主可以随时进入和离开。切换从下一个步骤边界起生效，并且只告知一次。"
+            "该调用会交给代理的批准者；宿主可以随时进入和离开。切换从下一个步骤边界起生效，并且只告知一次；"
+            "如果摘要取代了所告知的内容，则再次告知。是否打开由宿主掌握：恢复的会话按 `active` 开始。"
             "批准者看到的就是模型所要求的：请求批准的 hook 不能更改参数，因此其他 hook 替换的参数对此调用无效。",
             "制定计划、获得批准并执行。",
         ),
