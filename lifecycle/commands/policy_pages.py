@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lifecycle.pictures.markdown import cell, code, fenced, text
+from lifecycle.policies.retry import TRANSIENT
 
 from .history import history
 from .policy_demos import demo_log
@@ -50,14 +51,19 @@ def _rows(options: type[Any], columns: list[str], lang: str) -> Iterator[str]:
     yield f"|{' --- |' * len(columns)}"
     for name, parameter in inspect.signature(options).parameters.items():
         meaning = said[name] if lang == "en" else OPTIONS_ZH[options.__name__][name]
-        yield f"| {code(name)} | {code(_default(parameter.default))} | {cell(meaning)} |"
+        yield f"| {code(name)} | {_default(parameter.default)} | {cell(meaning)} |"
 
 
 def _default(given: Any) -> str:
     if given is inspect.Parameter.empty:
         return ""
     if repr(given) == "<factory>":  # how a dataclass spells a default that it cannot keep; there is one
-        return "TRANSIENT"
+        alike = {backoff: [kind for kind, one in TRANSIENT.items() if one == backoff] for backoff in TRANSIENT.values()}
+        return "<br>".join(f"{code(', '.join(codes))}: {code(repr(backoff))}" for backoff, codes in alike.items())
+    return code(_spelled(given))
+
+
+def _spelled(given: Any) -> str:
     if isinstance(given, str) and len(given) > 40:
         return "..."
     return getattr(given, "__name__", repr(given))

@@ -185,7 +185,8 @@ switch.select("deep")""",
             " model leaves by `exit_plan_mode`, whose call is put before the agent's approver; a host may enter"
             " and leave at any time. A switch holds from the next step boundary on and is told once, and again where a"
             " summary has taken the place of what was told. Whether it is on is the host's to know: a resumed session"
-            " begins as `active` says. What the approver is shown is what the model asked for: a hook that asks cannot change the arguments, so what"
+            " begins as `active` says. What the approver is shown is what the model asked for: a hook that asks cannot"
+            " change the arguments, so what"
             " another one has put in their place does not count for this call.",
             "A plan is made, approved, and carried out.",
         ),
