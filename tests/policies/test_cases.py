@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +110,24 @@ def test_c086_an_overflow_in_any_words_is_compacted_and_nothing_else_is(
     assert [one.trigger for one in s.data(CompactionStart)] == (["overflow"] if overflow else [])
     assert s.reasons[-1].kind == ("completed" if overflow else "error")
     assert s.data(LlmRetry) == []
+
+
+PAYLOADS = Path(__file__).parents[3] / "shared" / "cases" / "payloads"
+
+
+@pytest.mark.skipif(not PAYLOADS.is_dir(), reason="no folder of payloads beside the checkout")
+def test_c086_every_row_of_the_table_is_recovered_from_retried_or_left_alone_by_its_class() -> None:
+    rows = json.loads((PAYLOADS / "C086.json").read_text(encoding="utf-8"))
+    expected = json.loads((PAYLOADS / "C086.expected.json").read_text(encoding="utf-8"))["expect"]["rows"]
+    for row, right in zip(rows, expected, strict=True):
+        hooks = compacting(CompactionOptions(notes(), summary_tokens=100)) + retrying(WHOLE)
+        script = [Reply(text=LONG), Reply(text=LONG), refused(row["status"], row["body"]), OK]
+        s = played("asyncio", *script, hooks=hooks, prompts=3)
+
+        overflow = right["class"] == "context_overflow"
+        assert bool(s.data(CompactionStart)) == overflow, row
+        assert bool(s.data(LlmRetry)) == right["retry"], row
+        assert s.reasons[-1].kind == ("completed" if overflow or right["retry"] else "error"), row
 
 
 @each_backend
