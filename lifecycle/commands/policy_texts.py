@@ -159,13 +159,14 @@ agent = Agent(model, hooks=hooks)""",
             "A host chooses another route at any time; it holds from the next step boundary on, for all"
             " attempts of a step.",
             "The model is told of a switch once, in the first step that is admitted after it. A route that"
-            " nobody offers is refused where it is selected. A switch belongs to one agent.",
+            " nobody offers is refused where it is selected. A switch belongs to one agent; a session that is"
+            " resumed goes on with the route that its log tells of.",
             "Another model is chosen between two turns.",
         ),
         Told(
             "模型选择",
             "宿主可以随时选择另一条路由；它从下一个步骤边界起生效，并适用于该步骤的所有尝试。",
-            "切换只告诉模型一次，在其后第一个被接纳的步骤中。无人提供的路由在选择时即被拒绝。一个开关只属于一个代理。",
+            "切换只告诉模型一次，在其后第一个被接纳的步骤中。无人提供的路由在选择时即被拒绝。一个开关只属于一个代理；恢复的会话沿用其日志中告知的路由。",
             "在两个轮次之间选择了另一个模型。",
         ),
         """from lifecycle.policies.selection import ModelSwitch
@@ -184,8 +185,8 @@ switch.select("deep")""",
             'Tools that do not declare an allowed kind (`@tool(kind="read")`) are taken out of the step. The'
             " model leaves by `exit_plan_mode`, whose call is put before the agent's approver; a host may enter"
             " and leave at any time. A switch holds from the next step boundary on and is told once, and again where a"
-            " summary has taken the place of what was told. Whether it is on is the host's to know: a resumed session"
-            " begins as `active` says. What the approver is shown is what the model asked for: a hook that asks cannot"
+            " summary has taken the place of what was told. A session that is resumed goes"
+            " on as its log says. What the approver is shown is what the model asked for: a hook that asks cannot"
             " change the arguments, so what"
             " another one has put in their place does not count for this call.",
             "A plan is made, approved, and carried out.",
@@ -195,7 +196,7 @@ switch.select("deep")""",
             "模型可以查看和思考，只有在有人批准其计划之后才行动。",
             '没有声明允许类别（`@tool(kind="read")`）的工具会从步骤中移除。模型通过 `exit_plan_mode` 离开，'
             "该调用会交给代理的批准者；宿主可以随时进入和离开。切换从下一个步骤边界起生效，并且只告知一次；"
-            "如果摘要取代了所告知的内容，则再次告知。是否打开由宿主掌握：恢复的会话按 `active` 开始。"
+            "如果摘要取代了所告知的内容，则再次告知。恢复的会话按其日志所说继续。"
             "批准者看到的就是模型所要求的：请求批准的 hook 不能更改参数，因此其他 hook 替换的参数对此调用无效。",
             "制定计划、获得批准并执行。",
         ),
@@ -249,7 +250,7 @@ OPTIONS_ZH: Mapping[str, Mapping[str, str]] = {
     },
     "PlanMode": {
         "allowed": "保留的工具类别。没有声明类别的工具被移除。",
-        "active": "是否一开始就打开。",
+        "active": "是否一开始就打开。恢复的会话按其日志所说继续。",
     },
 }
 """What each option means, by its class and its name; in English its docstring says so."""

@@ -6,17 +6,18 @@ one. What was told is known by the record of the message, and by nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Container
+from typing import Generic, TypeVar, cast
 
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.listeners import Next
 from lifecycle.services.points import Enter, EventPayload, PreStepPayload, Reject
+from lifecycle.session.log import Session
 from lifecycle.vocabulary.events import Replace, UserMessageEvent
 from lifecycle.vocabulary.messages import user_message
 from lifecycle.vocabulary.values import FrozenDict
 
-S = TypeVar("S", bound=Hashable)
+S = TypeVar("S", bound="str | bool | None")
 _UNKNOWN = object()
 
 
@@ -51,9 +52,25 @@ class Narration(Generic[S]):
         continues = payload.step > 1 and not payload.messages  # only a step that tools owe has claimed nothing
         if not decision.messages and not continues:
             return decision
-        message = user_message(self._words(self.state), source=FrozenDict(kind=self._kind))
+        message = user_message(self._words(self.state), source=FrozenDict(kind=self._kind, state=self.state))
         self._said = message.id, self.state
         return decision.with_messages((*decision.messages, message))
+
+    def recall(self, session: Session, states: Container[object]) -> int:
+        """Take up what a session that is gone on with was told last, if it is one of `states`.
+
+        Returns:
+            The number of the record that told it; -1 if there is none, and nothing has changed.
+        """
+        for event in reversed(session.events):
+            source = event.data.message.source if isinstance(event.data, UserMessageEvent) else FrozenDict()
+            if source.get("kind") == self._kind and source.get("state") in states:
+                self.state = self._told = cast("S", source["state"])
+                self._at = event.seq
+                if self._lasting and event.seq not in session.surface.nodes:
+                    self._told = _UNKNOWN
+                return event.seq
+        return -1
 
     def admitted(self, payload: EventPayload) -> None:
         """The model knows a state from the record of its message on, as long as that stands."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from lifecycle.errors import PolicyError, RouteError
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.listeners import Next
-from lifecycle.services.points import StepPayload
+from lifecycle.services.points import SessionStartPayload, StepPayload
 from lifecycle.vocabulary.requests import ModelSelection
 
 from .checks import check_kind
@@ -46,6 +46,7 @@ class ModelSwitch:
         self.pending: str | None = None
         """The choice that waits for the next step boundary."""
         self._narration: Narration[str | None] = Narration(self.hooks, "model-switch", self._words, None)
+        self.hooks.listen("agent/session-start", self.recall)
         self.hooks.listen("agent/step-boundary", self.commit)
         self.hooks.listen("agent/model", self.choose)
 
@@ -63,6 +64,11 @@ class ModelSwitch:
         if name not in self.routes:
             raise RouteError(f"there is no route {name!r} to select; there are: {', '.join(self.routes)}")
         self.pending = name
+
+    def recall(self, payload: SessionStartPayload) -> None:
+        """Go on with the route that a resumed session was on, as far as its model was told of it."""
+        if payload.source == "resume":
+            self._narration.recall(payload.agent.session, self.routes)
 
     def commit(self, payload: StepPayload) -> None:
         """Let the pending choice hold."""

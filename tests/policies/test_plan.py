@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lifecycle import AgentOptions, Allow, Deny, Hooks, tool
+from lifecycle import AgentOptions, Allow, Deny, Hooks, Session, tool
 from lifecycle.errors import PolicyError
 from lifecycle.policies.compaction import CompactionOptions, compact
 from lifecycle.policies.plan import EXIT, PlanMode
 from lifecycle.services.points import CallPayload, PostCallPayload
-from lifecycle.testing import Reply, ScriptedModel, check_hooks
+from lifecycle.testing import Gate, Reply, ScriptedModel, check_hooks
 from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent, UserMessageEvent
 from lifecycle.vocabulary.messages import TextBlock, ToolResultBlock, text_of
 from lifecycle.vocabulary.values import FrozenDict
@@ -47,6 +47,7 @@ def anything() -> str:
 
 TOOLS = (look, change, anything)
 OK = Reply(text="ok")
+APPROVES = AgentOptions(approve=lambda payload, reason: True)
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +196,42 @@ async def test_where_a_summary_took_the_place_of_what_was_told_it_is_told_again(
         await compact(s.agent, CompactionOptions(notes, summary_tokens=100))
         await s.say("four")
         assert len(told(s)) == (2 if left else 3)
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_resumed_session_goes_on_as_its_log_says(left: bool) -> None:
+    plan = PlanMode(active=True)
+    script = [Reply(calls=[(EXIT, {"plan": "go"})]).held(gate := Gate())] if left else [OK]
+    async with scene(*script, tools=[*TOOLS, plan.tool], hooks=plan.hooks, options=APPROVES) as s:
+        s.agent.followup("one")
+        if left:
+            await gate.reached()
+            gate.open()
+            s.session.observe(lambda event: s.agent.cancel() if event.type == "tool/result" else None)
+        await s.idle()
+        events = s.session.events
+
+    again = PlanMode()
+    async with scene(
+        OK, tools=[*TOOLS, again.tool], hooks=again.hooks, session=Session.seeded(events, "again"), options=APPROVES
+    ) as s:
+        assert again.active
+        await s.say("two")
+        assert again.active != left
+        assert ("change" in offered(s)[0]) == left
+        assert told(s) == ["Plan mode is on", *["Plan mode is off"] * left]
+
+
+async def test_what_a_host_says_counts_more_than_the_log() -> None:
+    plan = PlanMode(active=True)
+    async with scene(OK, hooks=plan.hooks) as s:
+        await s.say("one")
+        events = s.session.events
+    again = PlanMode()
+    again.leave()
+    async with scene(OK, hooks=again.hooks, session=Session.seeded(events, "again")) as s:
+        await s.say("two")
+        assert told(s) == ["Plan mode is on", "Plan mode is off"]
 
 
 async def test_the_kind_of_a_tool_is_recorded_and_other_kinds_may_be_allowed() -> None:
