@@ -12,7 +12,7 @@ from lifecycle.errors import PolicyError
 from lifecycle.policies.compaction import CompactionOptions, compact
 from lifecycle.policies.plan import EXIT, PlanMode
 from lifecycle.services.points import CallPayload, PostCallPayload
-from lifecycle.testing import Gate, Reply, ScriptedModel, check_hooks
+from lifecycle.testing import Reply, ScriptedModel, check_hooks
 from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent, UserMessageEvent
 from lifecycle.vocabulary.messages import TextBlock, ToolResultBlock, text_of
 from lifecycle.vocabulary.values import FrozenDict
@@ -201,14 +201,10 @@ async def test_where_a_summary_took_the_place_of_what_was_told_it_is_told_again(
 @pytest.mark.parametrize("left", [False, True])
 async def test_a_resumed_session_goes_on_as_its_log_says(left: bool) -> None:
     plan = PlanMode(active=True)
-    script = [Reply(calls=[(EXIT, {"plan": "go"})]).held(gate := Gate())] if left else [OK]
+    script = [Reply(calls=[(EXIT, {"plan": "go"})])] if left else [OK]
     async with scene(*script, tools=[*TOOLS, plan.tool], hooks=plan.hooks, options=APPROVES) as s:
-        s.agent.followup("one")
-        if left:
-            await gate.reached()
-            gate.open()
-            s.session.observe(lambda event: s.agent.cancel() if event.type == "tool/result" else None)
-        await s.idle()
+        s.session.observe(lambda event: s.agent.cancel() if event.type == "tool/result" else None)
+        await s.say("one")
         events = s.session.events
 
     again = PlanMode()
