@@ -67,8 +67,8 @@ class Narration(Generic[S]):
             if source.get("kind") == self._kind and source.get("state") in states:
                 self.state = self._told = cast("S", source["state"])
                 self._at = event.seq
-                if self._lasting and event.seq not in session.surface.nodes:
-                    self._told = _UNKNOWN
+                if event.seq not in session.surface.nodes:
+                    self._swallowed()
                 return event.seq
         return -1
 
@@ -79,5 +79,9 @@ class Narration(Generic[S]):
         if self._said is not None and isinstance(data, UserMessageEvent) and data.message.id == self._said[0]:
             self._told, self._said = self._said[1], None
             self._at = event.seq
-        elif self._lasting and self._told != self._silent and self._at in replaced:
+        elif self._at in replaced:
+            self._swallowed()
+
+    def _swallowed(self) -> None:
+        if self._lasting and self._told != self._silent:
             self._told = _UNKNOWN
