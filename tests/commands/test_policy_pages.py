@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,11 @@ SAYS = {
 each = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.file)
 
 
+@pytest.fixture(scope="module")
+def pages() -> Mapping[str, str]:
+    return our_pages()[0]
+
+
 @each
 def test_a_session_is_the_same_on_both_backends_and_legal(policy: Policy) -> None:
     events = [[event.encode() for event in demo(policy.name, backend).events] for backend in ("asyncio", "trio")]
@@ -38,7 +44,7 @@ def test_a_session_is_the_same_on_both_backends_and_legal(policy: Policy) -> Non
 
 @each
 def test_the_picture_is_what_replay_draws_of_the_session_and_the_policy_is_seen_in_it(
-    policy: Policy, tmp_path: Path
+    policy: Policy, tmp_path: Path, pages: Mapping[str, str]
 ) -> None:
     drawn = here("replay", f"demo:{policy.name}", "--sequence")
     file = tmp_path / "demo.jsonl"
@@ -48,18 +54,19 @@ def test_the_picture_is_what_replay_draws_of_the_session_and_the_policy_is_seen_
 
     assert (drawn.code, drawn.err) == (0, "")
     assert here("replay", file, "--sequence").out == picture
-    assert all(f"```mermaid\n{picture}```" in our_pages()[0][f"{policy.file}{lang}.md"] for lang in ("", ".zh"))
+    assert all(f"```mermaid\n{picture}```" in pages[f"{policy.file}{lang}.md"] for lang in ("", ".zh"))
     assert said == SAYS[policy.file]
     parsed(picture)
 
 
 @each
-def test_a_page_says_where_the_policy_listens_and_what_every_option_means(policy: Policy) -> None:
-    made, _ = our_pages()
+def test_a_page_says_where_the_policy_listens_and_what_every_option_means(
+    policy: Policy, pages: Mapping[str, str]
+) -> None:
     hooks = policy.hooks()
 
     for lang in LANGUAGES:
-        page = made[f"{policy.file}{'' if lang == 'en' else '.zh'}.md"]
+        page = pages[f"{policy.file}{'' if lang == 'en' else '.zh'}.md"]
         assert all((f"* `{name}` (" in page) == bool(hooks.listeners(name)) for name in hooks.points)
         for options in policy.options:
             for name in inspect.signature(options).parameters:
