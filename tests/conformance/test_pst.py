@@ -257,7 +257,7 @@ async def test_pst_03_a_summary_is_asked_for_only_where_the_log_that_says_so_is_
     hooks = compacting(CompactionOptions(notes, summary_tokens=100))
     async with scene(model=model, hooks=hooks, session=Session("s", writer=writer)) as s:
         await s.say(*["word " * 200] * 6)
-        writer.gated = writer.count + 2  # behind the one of the proposal
+        writer.gated = len(writer.seen) + 2  # behind the one of the proposal
         writer.failing = writer.gated if how == "fails" else 0
         s.agent.followup("word " * 200)
         await writer.gate.reached()
