@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from lifecycle import Hooks
-from lifecycle.testing import ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -99,17 +98,17 @@ DRAWN = ("lifecycle", "diagrams", "mypkg.flow:ReviewedTurn", "--hooks", "mypkg.f
 
 
 POLICIES = """
-from lifecycle.policies.compaction import CompactionOptions, compacting
+from lifecycle.policies.compaction import compacting
 from lifecycle.policies.plan import PlanMode
 from lifecycle.policies.retry import retrying
 
 plan = PlanMode()
-hooks = retrying() + compacting(CompactionOptions(model=small_model)) + plan.hooks + my_hooks
+hooks = retrying() + compacting() + plan.hooks + my_hooks
 """.strip()
 
 
 def test_the_policies_add_up() -> None:
-    given: dict[str, object] = {"small_model": ScriptedModel(), "my_hooks": Hooks(name="mine", before="retry")}
+    given: dict[str, object] = {"my_hooks": Hooks(name="mine", before="retry")}
 
     exec(POLICIES, given)
 

@@ -21,7 +21,7 @@ from lifecycle.session.reading import LogReader, Record
 from .calls import CallError
 from .jsonlines import dump
 from .output import Output, complain, own_output, printable
-from .replay import recorded
+from .replay import LOG_HELP, recorded
 from .stores import add_store
 from .targets import lifecycle_at, meant
 from .transcript import count
@@ -45,7 +45,7 @@ def declare(commands: Any) -> None:
         "logs",
         metavar="LOG",
         nargs="+",
-        help="a file with an event a line, - for standard input, or the id of a stored session (with --store, always)",
+        help=LOG_HELP,
     )
     parser.add_argument(
         "--revision",

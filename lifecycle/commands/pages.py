@@ -126,7 +126,8 @@ def _beside(file: str, lang: str) -> str:
 
 def our_pages(languages: Iterable[str] = LANGUAGES) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """Every page of ours by the name of its file, and what is wrong with their words."""
-    from . import policy_pages as policies  # they play demo sessions, with what tests are made of
+    from . import policy_pages  # they play demo sessions, with what tests are made of
+    from .policy_texts import POLICIES
 
     made: dict[str, str] = {}
     said: list[Catalogue] = []
@@ -137,14 +138,14 @@ def our_pages(languages: Iterable[str] = LANGUAGES) -> tuple[Mapping[str, str], 
         for ours in PAGES:
             subject = subject_of(ours.target, OURS[ours.target], lang)
             made[file_of(ours, lang)] = page(subject, known, words)
-        for policy in policies.POLICIES:
-            made[_file(policy.file, lang)] = policies.page(policy, lang, MARK, _beside(policy.file, lang))
+        for policy in POLICIES:
+            made[_file(policy.file, lang)] = policy_pages.page(policy, lang, MARK, _beside(policy.file, lang))
         made[_file("README", lang)] = f"{MARK}\n\n{_index(lang, words)}"
     return made, complaints(said) if said else ()
 
 
 def _index(lang: str, words: Words) -> str:
-    from . import policy_pages as policies
+    from . import policy_texts as policies
 
     rows = (f"* [{text(words(ours.title))}]({file_of(ours, lang)}): {text(words(ours.intro))}" for ours in PAGES)
     known = points()

@@ -1,9 +1,13 @@
-"""A demo session for each policy: a scripted model, virtual time, and a story in which the policy has its say."""
+"""A demo session for each policy: a scripted model, virtual time, and a story in which the policy has its say.
+
+`lifecycle replay demo:retry` plays one and shows it; its page holds the picture.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
+from types import MappingProxyType
 
 import anyio
 
@@ -18,6 +22,7 @@ from lifecycle.proof.simulation import Backend, tell_virtually
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.tools import Tool, tool
 from lifecycle.session.log import Session
+from lifecycle.session.reading import LogReader
 from lifecycle.testing.models import Line, Reply, ScriptedModel
 from lifecycle.vocabulary.messages import identities
 from lifecycle.vocabulary.requests import ModelSelection
@@ -25,14 +30,20 @@ from lifecycle.vocabulary.requests import ModelSelection
 EPOCH = 1_700_000_000_000
 
 
-def demo(story: Callable[[], Awaitable[Session]], backend: Backend = "asyncio") -> Session:
-    """The session that a story leaves: the same events each time, on both backends."""
+def demo(name: str, backend: Backend = "asyncio") -> Session:
+    """The session that the demo of a policy leaves: the same events each time, on both backends."""
     ids = count(1)
     token = identities.set(lambda: f"x{next(ids)}")
     try:
-        return tell_virtually(story, backend=backend)
+        return tell_virtually(DEMOS[name], backend=backend)
     finally:
         identities.reset(token)
+
+
+def demo_log(name: str, *, unpack: bool = True) -> LogReader:
+    """The same as a log to read."""
+    lines = (event.encode().encode() + b"\n" for event in demo(name).events)
+    return LogReader(lines, f"the demo of {name}", unpack=unpack)
 
 
 def _now() -> int:
@@ -125,3 +136,15 @@ async def plan() -> Session:
     )
     options = AgentOptions(approve=lambda payload, reason: True)
     return await _played(model, mode.hooks, "Copy a.md.", tools=[read_file, write_file, mode.tool], options=options)
+
+
+DEMOS: Mapping[str, Callable[[], Awaitable[Session]]] = MappingProxyType(
+    {
+        "retry": retry,
+        "compaction": compaction,
+        "runtime-context": context,
+        "model-switch": selection,
+        "plan-mode": plan,
+    }
+)
+"""The story of each policy, by the name of its page."""

@@ -24,8 +24,14 @@ from .jsonlines import dump
 from .output import Output, complain, own_output, printable
 from .sessions import resolve
 from .stores import add_store, open_store, store_name
+from .targets import meant
 from .timeline import DRAWN, PLAIN, timeline
 
+LOG_HELP = (
+    "a file with an event a line, - for standard input, the id of a stored session (with --store, always), or"
+    " demo:POLICY for a session that shows that policy"
+)
+_DEMO = "demo:"
 _WIDTH = 100
 """Columns of a line where there is no terminal."""
 
@@ -44,7 +50,7 @@ def declare(commands: Any) -> None:
     parser.add_argument(
         "log",
         metavar="LOG",
-        help="a file with an event a line, - for standard input, or the id of a stored session (with --store, always)",
+        help=LOG_HELP,
     )
     parser.add_argument("--turn", metavar="N", type=_turn_number, help="only this turn")
     parser.add_argument("--sequence", action="store_true", help="a Mermaid sequence diagram instead")
@@ -114,14 +120,24 @@ def _chosen(args: argparse.Namespace, log: LogReader) -> Iterator[Turn]:
 
 @contextmanager
 def recorded(name: str, store: str | None, *, unpack: bool = True) -> Generator[LogReader]:
-    """The log of that name: a file, standard input, or a stored session; with a store given, always the last."""
+    """The log of that name: a file, standard input, a demo, or a stored session; with a store given, always that."""
     if name == "-":
         yield read_log(sys.stdin.buffer, "standard input", unpack=unpack)
     elif store is None and os.path.lexists(name):
         with open_log(Path(name), unpack=unpack) as log:
             yield log
+    elif store is None and name.startswith(_DEMO):
+        yield _played(name.removeprefix(_DEMO), unpack)
     else:
         yield anyio.run(_stored, name, store)
+
+
+def _played(name: str, unpack: bool) -> LogReader:
+    from .policy_demos import DEMOS, demo_log  # brings scripted models and the simulation along
+
+    if name not in DEMOS:
+        raise CallError(f"there is no demo {name!r}{meant(name, DEMOS)}; there are {', '.join(DEMOS)}")
+    return demo_log(name, unpack=unpack)
 
 
 async def _stored(name: str, given: str | None) -> LogReader:

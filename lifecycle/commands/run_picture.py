@@ -201,6 +201,8 @@ class _Scene:
         inserted = record.data.get("inserted")
         sender = AGENT if inserted or record.data.get("outcome") == "canceled" else DRIVER
         effect = self._script.record(record.type, sender)
+        if effect is not None and _replaces(record) and record.type in ("user/message", "tool/result"):
+            effect = recorded(record.type, sender=HOOKS)  # the driver replaces nothing but the prompt
         if effect is None or record.type == "assistant/chunk":
             return
         if record.type == "agent/inbox/spliced":
@@ -282,7 +284,7 @@ def _detail(record: Record) -> str:
         case "tool/call":
             words = f"{data.get('name')} {data.get('arguments')}"
         case "tool/result":
-            words = "error" if data.get("error") else ""
+            words = "error" if data.get("error") else "in place of an earlier one" if _replaces(record) else ""
         case "turn/end":
             words = str(member(data, "reason").get("kind"))
         case "request/context":
@@ -302,6 +304,10 @@ def _detail(record: Record) -> str:
         case _:
             words = ""
     return _plain(words)
+
+
+def _replaces(record: Record) -> bool:
+    return isinstance(record.envelope.get("surfaceOp"), dict)
 
 
 def _seconds(data: Mapping[str, Any]) -> str:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
+from lifecycle.errors import CompactionError
+
 from .calls import CallError, plugin
 from .jsonlines import dump, event_line
-from .output import Output, own_output, printable
+from .output import Output, complain, own_output, printable
 from .stores import add_store, is_missing, open_store, store_name
 from .transcript import story_lines
 
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = "Callable[[StoreBase, argparse.Namespace, Output], Awaitable[None]]"
 
-_EXIT_CODES = "Exit code: 0 if it was done; 2 if the call was wrong or the store cannot be used."
+_EXIT_CODES = (
+    "Exit code: 0 if it was done; 1 if a session cannot be made shorter; 2 if the call was wrong or the store cannot be"
+    " used."
+)
 _ID = "which session; the beginning of its id is enough"
 
 
@@ -92,7 +97,11 @@ def _percent(text: str) -> int:
 def perform(args: argparse.Namespace) -> int:
     """Run the command."""
     with own_output() as out:
-        anyio.run(partial(_perform, args, out))
+        try:
+            anyio.run(partial(_perform, args, out))
+        except CompactionError as no:
+            complain(f"{args.name}: {no}")
+            return 1
     return 0
 
 

@@ -29,6 +29,9 @@ OURS: Mapping[str, type[Lifecycle]] = MappingProxyType(
 )
 """The lifecycles that have a name of their own on the command line."""
 
+_MOST_NAMED = 12
+"""How many names of a module an error lists."""
+
 
 def lifecycle_at(target: str) -> type[Lifecycle]:
     """The lifecycle that `target` names.
@@ -68,6 +71,8 @@ def hooks_at(target: str) -> Hooks:
             raise
         except (Exception, SystemExit) as wrong:
             _show(wrong, f"{target} raised when it was called")
+    if inspect.iscoroutine(found):
+        found.close()
     if not isinstance(found, Hooks):
         raise CallError(f"{target} gives {_kind(found)}, and no Hooks")
     return found
@@ -88,9 +93,22 @@ def object_at(target: str) -> object:
     for part in name.split("."):
         if not hasattr(found, part):
             offered = [key for key in dir(found) if not key.startswith("_")]
-            raise CallError(f"{module_name} has no {name!r}{meant(part, offered)}")
+            raise CallError(f"{module_name} has no {name!r}{meant(part, offered)}{_there_is(found)}")
         found = cast(object, getattr(found, part))
     return found
+
+
+def _there_is(module: object) -> str:
+    """What a module of somebody's has of its own that can be meant."""
+    held: dict[str, object] = getattr(module, "__dict__", {})
+    own = [
+        name
+        for name, value in held.items()
+        if isinstance(value, Hooks) or getattr(value, "__module__", None) == getattr(module, "__name__", "")
+    ]
+    named = [name for name in own if not name.startswith("_")]
+    more = " and others" if len(named) > _MOST_NAMED else ""
+    return f"; it has {', '.join(named[:_MOST_NAMED])}{more}" if named else ""
 
 
 def meant(given: str, legal: Any) -> str:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from lifecycle.services.frames import StreamChunk
 from lifecycle.services.hooks import Hooks
-from lifecycle.services.points import (
-    AgentHandle,
-    EventPayload,
-    StepPayload,
-    StreamChunk,
-    StreamPayload,
-)
+from lifecycle.services.points import AgentHandle, EventPayload, StepPayload, StreamPayload
 from lifecycle.vocabulary.chunks import Finish, TextDelta, Usage
 from lifecycle.vocabulary.events import (
     AssistantAttempt,

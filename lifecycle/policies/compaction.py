@@ -22,6 +22,7 @@ from lifecycle.services.points import AgentHandle, Enter, PreStepPayload, Reject
 from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.failures import FailureCode
 
+from .checks import check_kind, check_numbers
 from .gauge import Estimate, Gauge, estimated
 from .shortening import COMPACTION, Shortening
 from .summarising import INSTRUCTION
@@ -37,7 +38,7 @@ class CompactionOptions:
     """When and how a conversation is compacted.
 
     Args:
-        model: The adapter that writes summaries; it need not be the agent's own.
+        model: The adapter that writes summaries. By default the agent's own, on the route of the open step.
         at: The part of the context window from which on there is pressure.
         keep: The part of the context window that the newest messages may take up and stay as they are.
         context_window: Tokens, for routes that do not say how many they take. Where neither is known, only an overflow
@@ -53,7 +54,7 @@ class CompactionOptions:
         PolicyError: where the options cannot work together.
     """
 
-    model: Model
+    model: Model | None = None
     at: float = 0.8
     keep: float = 0.3
     context_window: int | None = None
@@ -65,12 +66,16 @@ class CompactionOptions:
     estimate: Estimate = field(default=estimated)
 
     def __post_init__(self) -> None:
+        counts = ("summary_tokens", "recoveries", "context_window", "prune_beyond")
+        check_numbers(self, whole=(*counts, "quote_tokens"), real=("at", "keep"))
+        if self.model is not None:
+            check_kind(self, "model", self.model, Model, "an adapter")
         if not 0 < self.keep < self.at <= 1:
             raise PolicyError(
                 f"CompactionOptions: at={self.at} and keep={self.keep} cannot work together: what stays must weigh "
                 "less than what asks for compaction; give 0 < keep < at <= 1"
             )
-        for name in ("summary_tokens", "recoveries", "context_window", "prune_beyond"):
+        for name in counts:
             given = getattr(self, name)
             if given is not None and given < 1:
                 raise PolicyError(f"CompactionOptions: {name}={given} leaves nothing to work with; give at least 1")
@@ -96,21 +101,21 @@ class Compacted:
     summary: str
 
 
-def compacting(options: CompactionOptions) -> Hooks:
+def compacting(options: CompactionOptions | None = None) -> Hooks:
     """Hooks that compact under pressure, and recover from an overflow.
 
     Pressure is looked for at `agent/pre-step`; if compaction fails there, a warning is logged and the step goes on. At
     `agent/request-error` only CONTEXT_OVERFLOW is taken up; the attempt is made again only if something on the surface
     has given way meanwhile, else the failure is the next listener's (CMP-03).
     """
-    compactor = _Compactor(options)
+    compactor = _Compactor(options or CompactionOptions())
     hooks = Hooks(name=COMPACTION)
     hooks.listen("agent/pre-step", compactor.before_step)
     hooks.listen("agent/request-error", compactor.on_failure)
     return hooks
 
 
-async def compact(agent: Agent, options: CompactionOptions) -> Compacted:
+async def compact(agent: Agent, options: CompactionOptions | None = None) -> Compacted:
     """Compact the agent's conversation now, as a maintenance task: it needs no turn, and none can begin meanwhile.
 
     Nothing is pruned, because a tool result is replaced only while a turn is open. What was done is flushed before this
@@ -125,12 +130,13 @@ async def compact(agent: Agent, options: CompactionOptions) -> Compacted:
     """
     if agent.inbox.next_turn:
         raise AgentBusyError(f"{agent!r} has a prompt waiting for its next turn; let that end before compacting")
+    options = options or CompactionOptions()
     gauge = Gauge(options.estimate)
     session = agent.session
 
     async def task(signal: CancelSignal) -> Compacted:
         gauge.follow(session)
-        run = Shortening(options, session, gauge, signal, "manual", None)
+        run = Shortening(options, agent, gauge, signal, "manual", None)
         before = gauge.tokens
         replaced, summary = await run.summarise(before)
         gauge.follow(session)
@@ -156,10 +162,9 @@ class _Compactor:
 
     def _window(self, agent: AgentHandle) -> int | None:
         """How many tokens the route of the step takes; None if nobody has said."""
-        known, step = agent.session.context, agent.step
-        if known is not None and step is not None and (known.provider, known.model) == (step.provider, step.model):
-            return known.context_window or self._options.context_window
-        return self._options.context_window
+        step = agent.step
+        known = None if step is None else self._gauge(agent).windows.get((step.provider, step.model))
+        return known or self._options.context_window
 
     async def before_step(self, payload: PreStepPayload, next: Next[Enter | Reject]) -> Enter | Reject:
         """Relieve pressure, once it is known what the step would add (CMP-01)."""
@@ -171,7 +176,7 @@ class _Compactor:
         coming = sum(map(options.estimate, decision.messages))
         most = int(options.at * window)
         if gauge.tokens + coming > most:
-            run = Shortening(options, payload.agent.session, gauge, payload.signal, "pressure", payload.turn)
+            run = Shortening(options, payload.agent, gauge, payload.signal, "pressure", payload.turn)
             await _contained(partial(run.relieve, window, most - coming))
         return decision
 
@@ -186,7 +191,7 @@ class _Compactor:
         before = agent.session.surface.generation
         whole = max(gauge.tokens, self._window(agent) or 0)  # whatever was estimated: it is too much
         gauge.tokens = whole
-        run = Shortening(options, agent.session, gauge, payload.signal, "overflow", payload.turn)
+        run = Shortening(options, agent, gauge, payload.signal, "overflow", payload.turn)
         await _contained(partial(run.relieve, whole, int(options.at * whole)))
         if payload.signal.fired:
             return None

@@ -21,6 +21,9 @@ from lifecycle.services.hooks import Hooks
 from lifecycle.services.listeners import Next
 from lifecycle.services.points import AgentHandle, AssemblePayload, PromptAssembly, PromptText
 from lifecycle.services.prompt import verbatim
+from lifecycle.services.signal import CancelSignal
+
+from .checks import check_numbers
 
 log = logging.getLogger("lifecycle.policies")
 
@@ -34,9 +37,10 @@ class Source:
 
     Args:
         name: What the context is called; no two of one agent may be called the same.
-        text: Asked for what there is to say, as plain or as async function.
+        text: Asked for what there is to say. An async function may wait; a plain one stops everything while it works.
         every_seconds: It is asked again only after so long; meanwhile what it said holds. By default in every step;
             `math.inf` asks once.
+        most_seconds: How long an async function may take. After that it is cancelled, and what it said before holds.
 
     Raises:
         PolicyError: if it has no name, or is to be asked in less than no time.
@@ -45,12 +49,20 @@ class Source:
     name: str
     text: Told
     every_seconds: float = 0.0
+    most_seconds: float = 10.0
 
     def __post_init__(self) -> None:
+        if not callable(self.text):
+            raise PolicyError(f"Source {self.name!r}: text={self.text!r:.60} is not a function that says it")
+        check_numbers(self, real=("every_seconds", "most_seconds"))
         if not self.name:
             raise PolicyError("Source: a context needs a name, by which it is told from others")
         if not 0 <= self.every_seconds <= inf:
             raise PolicyError(f"Source {self.name!r}: every_seconds={self.every_seconds} is no time; give 0 or more")
+        if not self.most_seconds > 0:
+            raise PolicyError(
+                f"Source {self.name!r}: most_seconds={self.most_seconds} leaves no time to answer; give more than 0"
+            )
 
 
 @dataclass(slots=True)
@@ -64,7 +76,8 @@ class _Known:
 def runtime_context(*sources: Source) -> Hooks:
     """Hooks that add what the sources say to the contexts of each step, behind those that are there.
 
-    A source that raises is logged, and what it said before holds; the others are told as they are.
+    A source that raises or takes too long is logged, and what it said before holds; the others are told as they are.
+    One that is cut off by a cancel of the turn is asked again in the next step.
 
     Raises:
         PolicyError: if there is no source, or two are called the same.
@@ -96,15 +109,22 @@ async def _asked(source: Source, known: _Known, payload: AssemblePayload) -> str
     now = anyio.current_time()
     if now - known.asked < source.every_seconds or payload.signal.fired:
         return known.text
-    known.asked = now
+    before, known.asked = known.asked, now
     try:
         said = source.text(payload.agent)
-        text = await said if isawaitable(said) else said
+        text = await _waited(source, said, payload.signal) if isawaitable(said) else said
         if not isinstance(text, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]  # somebody else's function
             raise TypeError(f"it says {text!r:.60}, which is no text")
         known.text = text
     except TurnCancelledError:
-        pass
+        known.asked = before
     except Exception as wrong:
         log.warning("the runtime context %r is as it was before: %s: %s", source.name, type(wrong).__name__, wrong)
     return known.text
+
+
+async def _waited(source: Source, said: Awaitable[str | None], signal: CancelSignal) -> str | None:
+    with signal.scope(), anyio.move_on_after(source.most_seconds):
+        return await said
+    signal.raise_if_fired()
+    raise TimeoutError(f"it has not answered within {source.most_seconds:g} s")

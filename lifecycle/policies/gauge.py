@@ -17,6 +17,7 @@ from lifecycle.vocabulary.events import (
     EndSeed,
     Event,
     Replace,
+    RequestContext,
     SystemMessageEvent,
     ToolResultEvent,
     TurnEnd,
@@ -58,7 +59,7 @@ def weight_of(text: str) -> int:
 class Gauge:
     """What is known of one session, up to the event that was looked at last."""
 
-    __slots__ = ("_estimate", "_next", "bracket", "recoveries", "tokens")
+    __slots__ = ("_estimate", "_next", "bracket", "recoveries", "tokens", "windows")
 
     def __init__(self, estimate: Estimate) -> None:
         self._estimate, self._next = estimate, 0
@@ -66,6 +67,8 @@ class Gauge:
         """The weight of the conversation, as the next request would have it."""
         self.bracket: str | None = None
         """The compaction that has started and not ended."""
+        self.windows: dict[tuple[str | None, str | None], int | None] = {}
+        """How many tokens each route takes, by provider and model, as far as its adapter has said."""
         self.recoveries = 0
         """How many overflows were recovered from since the last answer. Whoever recovers counts it up."""
 
@@ -95,6 +98,8 @@ class Gauge:
                 if usage is not None and usage.input_tokens:
                     self.tokens = usage.input_tokens + usage.output_tokens
                     return
+            case RequestContext(provider=provider, model=model, context_window=window):
+                self.windows[provider, model] = window
             case CompactionStart(compaction_id=id):
                 self.bracket = id
             case CompactionEnd() | EndSeed() | TurnStart() | TurnEnd():

@@ -20,9 +20,12 @@ from lifecycle.services.points import (
     CallPayload,
     Deny,
     PromptAssembly,
+    SessionStartPayload,
     StepPayload,
 )
 from lifecycle.services.tools import Tool, tool
+from lifecycle.session.log import Session
+from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent
 
 from .narration import Narration
 
@@ -43,7 +46,7 @@ class PlanMode:
 
     Args:
         allowed: The kinds of tools that stay. A tool that declares none is withheld.
-        active: Whether it is on from the start.
+        active: Whether it is on from the start. A session that is resumed goes on as its log says.
 
     Raises:
         PolicyError: if no kind is allowed; a plan that may look at nothing is no plan.
@@ -56,7 +59,8 @@ class PlanMode:
         self.hooks = Hooks(name="plan-mode")
         self.pending: bool | None = True if active else None
         """What waits for the next step boundary."""
-        self._narration = Narration(self.hooks, "plan-mode", lambda on: _ON if on else _OFF, state=False)
+        self._narration = Narration(self.hooks, "plan-mode", lambda on: _ON if on else _OFF, state=False, lasting=True)
+        self.hooks.listen("agent/session-start", self.recall)
         self.hooks.listen("agent/step-boundary", self.commit)
         self.hooks.listen("system-prompt/assemble", self.withhold)
         self.hooks.listen("tools/pre-execute", self.ask)
@@ -74,6 +78,13 @@ class PlanMode:
     def leave(self) -> None:
         """Turn it off, from the next step boundary on."""
         self.pending = False
+
+    def recall(self, payload: SessionStartPayload) -> None:
+        """Go on as the log of a resumed session says; what the host has switched already comes after that."""
+        session = payload.agent.session
+        told = self._narration.recall(session, (True, False)) if payload.source == "resume" else -1
+        if self.active and self.pending is None and _has_left(session, told):
+            self.leave()
 
     def commit(self, payload: StepPayload) -> None:
         """Let the pending switch hold."""
@@ -112,3 +123,15 @@ class PlanMode:
             return "The plan is approved. Plan mode ends with this step: carry it out."
 
         return exit_plan_mode
+
+
+def _has_left(session: Session, since: int) -> bool:
+    """Whether a plan was approved after a record of the log."""
+    later = session.events[since + 1 :]
+    exits = {event.data.call_id for event in later if isinstance(event.data, ToolCallEvent) and event.data.name == EXIT}
+    return any(
+        isinstance(event.data, ToolResultEvent)
+        and event.data.error is None
+        and event.data.message.source.get("callId") in exits
+        for event in later
+    )

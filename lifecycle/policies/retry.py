@@ -28,6 +28,8 @@ from lifecycle.vocabulary.events import AssistantAttempt, LlmRetry, LlmRetryStar
 from lifecycle.vocabulary.failures import Failure, FailureCode
 from lifecycle.vocabulary.messages import new_id
 
+from .checks import check_kind, check_numbers
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -44,6 +46,7 @@ class Backoff:
     most_seconds: float = 30.0
 
     def __post_init__(self) -> None:
+        check_numbers(self, whole=["retries"], real=["base_seconds", "most_seconds"])
         if self.retries < 1:
             raise PolicyError(
                 f"Backoff: retries={self.retries} never retries; give at least 1, or leave the class out of `classes`"
@@ -68,6 +71,7 @@ TRANSIENT: Mapping[str, Backoff] = MappingProxyType(
         FailureCode.SERVER: _PASSING,
         FailureCode.TIMEOUT: _PASSING,
         FailureCode.TRANSPORT: _PASSING,
+        FailureCode.PROTOCOL: _PASSING,
         FailureCode.EMPTY_RESPONSE: _PASSING,
     }
 )
@@ -101,6 +105,11 @@ class RetryOptions:
     chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
+        check_numbers(self, whole=["per_step", "per_turn"], real=["most_provider_seconds"])
+        for code, backoff in self.classes.items():
+            check_kind(self, f"classes[{str(code)!r}]", backoff, Backoff, "a Backoff")
+        if self.beyond not in ("delegate", "back-off"):
+            raise PolicyError(f"RetryOptions: beyond={self.beyond!r} is neither 'delegate' nor 'back-off'")
         for name in ("per_step", "per_turn"):
             if getattr(self, name) < 1:
                 raise PolicyError(

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from lifecycle.errors import PolicyError, RouteError
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.listeners import Next
-from lifecycle.services.points import StepPayload
+from lifecycle.services.points import SessionStartPayload, StepPayload
 from lifecycle.vocabulary.requests import ModelSelection
 
+from .checks import check_kind
 from .narration import Narration
 
 
@@ -22,8 +23,11 @@ class ModelSwitch:
         agent = Agent(..., hooks=switch.hooks)
         switch.select("deep")
 
-    What a route leaves open stays as the agent's own selection has it. A choice while a step is open waits for the next
+    A choice while a step is open waits for the next
     one, so that all attempts of a step use one route; the model is told of the switch once.
+
+    Args:
+        routes: What can be chosen, by name. What a route leaves open stays as the agent's own selection has it.
 
     Raises:
         PolicyError: if there are no routes, or one changes nothing.
@@ -32,6 +36,8 @@ class ModelSwitch:
     def __init__(self, routes: Mapping[str, ModelSelection]) -> None:
         if not routes:
             raise PolicyError("ModelSwitch: there are no routes to choose from; name at least one")
+        for name, route in routes.items():
+            check_kind(self, f"routes[{name!r}]", route, ModelSelection, "a ModelSelection")
         empty = [name for name, route in routes.items() if route == ModelSelection()]
         if empty:
             raise PolicyError(f"ModelSwitch: the route {empty[0]!r} names neither provider, model nor effort")
@@ -40,6 +46,7 @@ class ModelSwitch:
         self.pending: str | None = None
         """The choice that waits for the next step boundary."""
         self._narration: Narration[str | None] = Narration(self.hooks, "model-switch", self._words, None)
+        self.hooks.listen("agent/session-start", self.recall)
         self.hooks.listen("agent/step-boundary", self.commit)
         self.hooks.listen("agent/model", self.choose)
 
@@ -57,6 +64,11 @@ class ModelSwitch:
         if name not in self.routes:
             raise RouteError(f"there is no route {name!r} to select; there are: {', '.join(self.routes)}")
         self.pending = name
+
+    def recall(self, payload: SessionStartPayload) -> None:
+        """Go on with the route that a resumed session was on, as far as its model was told of it."""
+        if payload.source == "resume":
+            self._narration.recall(payload.agent.session, self.routes)
 
     def commit(self, payload: StepPayload) -> None:
         """Let the pending choice hold."""

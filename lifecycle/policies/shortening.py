@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lifecycle.errors import CompactionError, LifecycleError
+from lifecycle.services.model import Models
+from lifecycle.services.points import AgentHandle
 from lifecycle.services.signal import CancelSignal
-from lifecycle.session.log import Session
 from lifecycle.vocabulary.events import (
     CompactionEnd,
     CompactionPrune,
@@ -23,6 +24,7 @@ from lifecycle.vocabulary.events import (
 )
 from lifecycle.vocabulary.failures import render_chain
 from lifecycle.vocabulary.messages import ToolResultBlock, UserMessage, new_id, text, text_of, user_message
+from lifecycle.vocabulary.requests import ModelSelection
 from lifecycle.vocabulary.values import FrozenDict
 
 from .cutting import older_part
@@ -46,13 +48,14 @@ class Shortening:
     def __init__(
         self,
         options: CompactionOptions,
-        session: Session,
+        agent: AgentHandle,
         gauge: Gauge,
         signal: CancelSignal,
         trigger: Trigger,
         turn: int | None,
     ) -> None:
-        self._options, self._session, self._gauge, self._signal = options, session, gauge, signal
+        self._options, self._gauge, self._signal = options, gauge, signal
+        self._agent, self._session = agent, agent.session
         self._trigger: Trigger = trigger
         self._turn = turn
 
@@ -112,6 +115,7 @@ class Shortening:
         Raises:
             CompactionError: if nothing may give way, if another compaction goes on, or if the summary model fails,
                 says nothing, or says as much as it was given; nothing has given way then.
+            StoreError: if the log cannot be kept, so that nobody may be asked; likewise.
             TurnCancelledError: once the signal has fired; likewise.
             Exception: whatever else comes of the model or of a veto; likewise.
         """
@@ -132,7 +136,12 @@ class Shortening:
         try:
             options = self._options
             most = min(options.summary_tokens, max(int((options.at - options.keep) * window / 2), 1))
-            summary = await summarised(older, options.model, most, options.instruction, self._signal)
+            kept = self._session.barrier()  # what is asked is in the log before anybody is asked (PST-03)
+            if kept is not None:
+                await kept
+            self._signal.raise_if_fired()
+            models, route = self._writer()
+            summary = await summarised(older, models, route, most, options.instruction, self._signal)
             self._replace(id, start, older, summary)
             error = None
             return len(older), summary.text
@@ -144,6 +153,13 @@ class Shortening:
             raise
         finally:
             self._session.append(CompactionEnd(compaction_id=id, turn=self._turn, error=error))
+
+    def _writer(self) -> tuple[Models, ModelSelection]:
+        """Who writes the summary: the model of the options, or else the agent's own, on the route of the open step."""
+        own = self._options.model
+        if own is not None:
+            return (models := Models(own)), models.selection
+        return self._agent.models, self._agent.step or self._agent.models.selection
 
     def _replace(self, id: str, start: Event, older: Sequence[Event], summary: Summary) -> None:
         """Put the summary where the older part is, if that is still there as it was (CMP-06)."""

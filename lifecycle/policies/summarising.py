@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from lifecycle.errors import CompactionError
-from lifecycle.services.model import BoundCall, Model, Models, close_stream
+from lifecycle.services.model import BoundCall, Models, close_stream
 from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.assembly import Assembler
 from lifecycle.vocabulary.chunks import Usage, mended
@@ -24,7 +24,7 @@ from lifecycle.vocabulary.messages import (
     UserMessage,
     user_message,
 )
-from lifecycle.vocabulary.requests import CallConfig, Request
+from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request
 
 from .gauge import weight_of
 
@@ -50,19 +50,25 @@ class Summary:
 
 
 async def summarised(
-    nodes: Sequence[Event], model: Model, max_tokens: int, instruction: str, signal: CancelSignal
+    nodes: Sequence[Event],
+    models: Models,
+    route: ModelSelection,
+    max_tokens: int,
+    instruction: str,
+    signal: CancelSignal,
 ) -> Summary:
-    """Ask `model` for a summary of what the nodes say.
+    """Ask the model of a route for a summary of what the nodes say, with whatever effort it makes by itself.
 
     Raises:
         CompactionError: if it fails, or says nothing, or if what it is to read cannot be made to fit.
         ModelError: if the call cannot be prepared.
         TurnCancelledError: once the signal has fired.
     """
-    config = CallConfig(provider=model.provider, model=model.model, max_tokens=max_tokens)
+    config = CallConfig(provider=route.provider, model=route.model, max_tokens=max_tokens)
+    name = f"{route.provider}/{route.model}"
     assembler = Assembler()
     with signal.scope():
-        made = Models(model).prepare_call(config, signal)
+        made = models.prepare_call(config, signal)
         call = made if isinstance(made, BoundCall) else await made
         window = call.prepared.context_window
         room = None if window is None else window - max_tokens - weight_of(instruction) - _ROOM
@@ -79,13 +85,13 @@ async def summarised(
     if answer.finish.kind.failed:
         failure = answer.finish.failure
         raise CompactionError(
-            f"the summary model {model.provider}/{config.model} failed: "
+            f"the summary model {name} failed: "
             f"{'it does not say why' if failure is None else f'{failure.message} ({failure.code})'}"
         )
     text = "".join(block.text for block in answer.blocks if isinstance(block, TextBlock)).strip()
     if not text:
-        raise CompactionError(f"the summary model {model.provider}/{config.model} returned no text")
-    return Summary(text, model.provider, config.model or "", answer.usage)
+        raise CompactionError(f"the summary model {name} returned no text")
+    return Summary(text, route.provider or "", route.model or "", answer.usage)
 
 
 def _fitting(nodes: Sequence[Event], room: int | None) -> str:

@@ -12,6 +12,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import inf
 from typing import Any, Literal, TypeAlias
 
@@ -75,12 +76,24 @@ def read(point: HookPoint, listener: Listener) -> Reading | None:
 
 def warnings(hooks: Hooks) -> Iterator[Warned]:
     """All that looks wrong with a registry, point by point."""
+    yield from _misspelt(hooks)
     for name, point in hooks.points.items():
         chain = hooks.listeners(name)
         readings = [read(point, listener) for listener in chain]
         for n, (listener, reading) in enumerate(zip(chain, readings, strict=True)):
             if reading is not None:
                 yield from _of(point, hooks, listener, reading, list(zip(chain, readings, strict=True))[n + 1 :])
+
+
+def _misspelt(hooks: Hooks) -> Iterator[Warned]:
+    """Sets that say where they come beside one that is not there, where one is there that is called nearly so."""
+    for of, place in hooks.order.items():
+        points = [name for name in hooks.points if any(one.of == of for one in hooks.listeners(name))]
+        for other in sorted((place.before | place.after) - hooks.order.keys()):
+            for near in get_close_matches(other, hooks.order.keys() - {of}, 1) if points else ():
+                how = "before" if other in place.before else "after"
+                sentence = f"{of} is to come {how} {other!r}, which is not there; did you mean {near!r}?"
+                yield Warned(points[0], "order", sentence, ())
 
 
 _Rest: TypeAlias = "Sequence[tuple[Listener, Reading | None]]"
@@ -157,7 +170,7 @@ def _wrapper(
         return Reading(verdicts, alone=True, never_asks=True, changes=True, unreachable=unreachable)
     if len(calls) < len(uses):  # it is handed on: whoever gets it may call it
         return Reading(verdicts, alone=bool(verdicts), changes=True, unreachable=unreachable)
-    thrown = [node for node in _own(function) if isinstance(node, ast.Expr) and _asks(node.value, next)]
+    thrown = [node for node in _own(function) if _throws_away(node, next, function)]
     answers = {
         target.id
         for node in _own(function)
@@ -177,6 +190,16 @@ def _wrapper(
         changes=len(plain) < len(returned),
         unreachable=unreachable,
     )
+
+
+def _throws_away(node: ast.AST, next: str, function: _Function) -> bool:
+    """Whether a statement asks the rest, and nobody ever looks at the answer."""
+    if isinstance(node, ast.Expr):
+        return _asks(node.value, next)
+    if not isinstance(node, ast.Assign) or not _asks(node.value, next):
+        return False
+    looked_at = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return all(isinstance(target, ast.Name) and target.id not in looked_at for target in node.targets)
 
 
 def _surely(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

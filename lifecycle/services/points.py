@@ -12,18 +12,19 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from lifecycle.vocabulary.chunks import Chunk
 from lifecycle.vocabulary.events import Event, InboxTarget, ToolFault
 from lifecycle.vocabulary.failures import USER_CANCEL, CancelCause, Failure
 from lifecycle.vocabulary.messages import Content, ToolCallBlock, UserMessage
 from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, ToolSpec
 from lifecycle.vocabulary.values import EMPTY, FrozenDict
 
+from .frames import Frame
 from .signal import CancelSignal
 
 if TYPE_CHECKING:
     from lifecycle.session.log import Session
 
+    from .model import Models
     from .tools import Tool
 
 
@@ -32,6 +33,8 @@ class AgentHandle(Protocol):
 
     @property
     def session(self) -> Session: ...
+    @property
+    def models(self) -> Models: ...
     @property
     def status(self) -> Literal["idle", "running"]: ...
     @property
@@ -177,42 +180,10 @@ class ClaimedPayload(Payload):
     turn: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStart:
-    attempt_id: str
-    revision: int
-    turn: int
-    step: int
-    type: Literal["start"] = "start"
-
-
-@dataclass(slots=True)  # not frozen: thousands are made in one answer, and freezing triples their price
-class StreamChunk:
-    attempt_id: str
-    revision: int
-    index: int
-    time: int
-    chunk: Chunk
-    type: Literal["chunk"] = "chunk"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
-    """`event_type` and `seq` name the settlement; both are None when the attempt was abandoned."""
-
-    attempt_id: str
-    revision: int
-    index: int
-    outcome: Literal["committed", "abandoned"]
-    event_type: str | None = None
-    seq: int | None = None
-    type: Literal["end"] = "end"
-
-
 @dataclass(slots=True)  # as StreamChunk
 class StreamPayload:
     agent: AgentHandle
-    frame: StreamStart | StreamChunk | StreamEnd
+    frame: Frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pytest
 from lifecycle.commands import pages
 from lifecycle.commands.diagrams import FORMATS
 from lifecycle.commands.pages import LANGUAGES, MARK, PAGES, our_pages
-from lifecycle.commands.policy_pages import POLICIES
+from lifecycle.commands.policy_texts import POLICIES
 from lifecycle.commands.targets import OURS
 from lifecycle.definition.turn import Turn
 from lifecycle.pictures.document import CAPTIONS

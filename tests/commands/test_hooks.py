@@ -36,6 +36,9 @@ def build_all():
 def build_none():
     return Hooks()
 
+async def build_later():
+    return Hooks()
+
 def build_circle():
     return Hooks(name="a", before="b") + Hooks(name="b", before="a")
 """
@@ -97,9 +100,11 @@ def test_hooks_that_listen_nowhere_say_so() -> None:
     ("args", "said"),
     [
         (["gatehouse:build", "--point", "agent/pre-stop"], "(did you mean 'agent/pre-step'?)"),
-        (["gatehouse:built"], "gatehouse has no 'built' (did you mean 'build'?)"),
+        (["gatehouse:built"], "gatehouse has no 'built' (did you mean 'build'?); it has build, build_all, "),
         (["gatehouse"], "'gatehouse' names nothing; write module:Name"),
-        (["gatehouse:MODULE"], "gatehouse has no 'MODULE'"),
+        (["gatehouse:MODULE"], "gatehouse has no 'MODULE'; it has "),
+        (["gatehouse:build.nothing"], "gatehouse has no 'build.nothing'"),
+        (["gatehouse:build_later"], "gatehouse:build_later gives a coroutine, and no Hooks"),
         (["gatehouse:build_circle"], "they say 'a' before 'b' before 'a'; take one `before` or `after` back"),
     ],
 )

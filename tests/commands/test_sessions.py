@@ -52,9 +52,9 @@ def keep(store: Path, id: str, *turns: Iterable[ev.EventData]) -> None:
     anyio.run(work)
 
 
-def sentence(ended: Ended, *parts: str) -> None:
+def sentence(ended: Ended, *parts: str, code: int = 2) -> None:
     """It was refused, in one sentence."""
-    assert (ended.code, ended.out) == (2, "")
+    assert (ended.code, ended.out) == (code, "")
     (said,) = ended.err.splitlines()
     assert said.startswith("lifecycle sessions ")
     for part in parts:
@@ -303,13 +303,13 @@ def test_a_summary_that_is_not_to_be_had_leaves_the_session_as_it_is(store: Path
     before = here("sessions", "show", "long", "--json").out
 
     with serving(refusing(401, message="wrong key", code="invalid_api_key")) as url:
-        sentence(compacting(url, "long"), "the summary model openai-chat/m failed: ", ": wrong key (AUTH)")
+        sentence(compacting(url, "long"), "the summary model openai-chat/m failed: ", ": wrong key (AUTH)", code=1)
         sentence(compacting(url, "open"), "turn 1 of session 'open' is still open")
         sentence(compacting(url, "none"), "holds no session 'none'")
         sentence(here("sessions", "compact", "long", "--model", "m", "--wire", "tin"), "there is no wire 'tin'")
         assert "'90' is no share that can stay" in compacting(url, "long", "--keep", "90").err
     with serving(streaming(["word " * 3_000])) as url:
-        sentence(compacting(url, "long"), "the summary is no shorter than what it was made of")
+        sentence(compacting(url, "long"), "the summary is no shorter than what it was made of", code=1)
 
     after = here("sessions", "show", "long", "--json").out.removeprefix(before)
     assert [json.loads(line)["type"] for line in after.splitlines()] == ["compaction/start", "compaction/end"] * 2

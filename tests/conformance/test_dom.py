@@ -7,15 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from lifecycle import Hooks, Live, Retry, Session, tool
-from lifecycle.services.points import (
-    ClaimedPayload,
-    InboxPayload,
-    ResultPayload,
-    StatusPayload,
-    StreamChunk,
-    StreamEnd,
-    StreamPayload,
-)
+from lifecycle.services.frames import StreamChunk, StreamEnd
+from lifecycle.services.points import ClaimedPayload, InboxPayload, ResultPayload, StatusPayload, StreamPayload
 from lifecycle.testing import Reply
 from lifecycle.vocabulary.assembly import Assembler
 from lifecycle.vocabulary.events import (

@@ -15,12 +15,13 @@ import pytest
 
 from lifecycle import Agent, Session, tool
 from lifecycle.errors import AgentDisposedError, StoreError
+from lifecycle.policies.compaction import CompactionOptions, compacting
 from lifecycle.services.points import Payload, PreStepPayload
 from lifecycle.session.jsonl import JsonlStore
 from lifecycle.session.sqlite import SqliteStore
 from lifecycle.session.writing import Durability
 from lifecycle.testing import Gate, Reply, ScriptedModel
-from lifecycle.vocabulary.events import Event, ToolResultEvent
+from lifecycle.vocabulary.events import CompactionEnd, Event, ToolResultEvent
 from lifecycle.vocabulary.failures import Errored
 
 from ..session.logs import a_turn
@@ -246,6 +247,38 @@ async def test_pst_03_nothing_follows_a_barrier_that_fails_or_is_cancelled_while
         assert len(s.model.requests) == (0 if number < 3 else 1 if cancelled else 2)
         codes = [result.error.code for result in s.data(ToolResultEvent) if result.error is not None]
         assert codes == ([] if number < 3 else ["ABORTED_BEFORE_DISPATCH" if cancelled else "NOT_KEPT"])
+
+
+@pytest.mark.parametrize("how", ["kept", "fails", "cancelled"])
+async def test_pst_03_a_summary_is_asked_for_only_where_the_log_that_says_so_is_kept(how: str) -> None:
+    writer = Awaited()
+    notes = ScriptedModel(otherwise=Reply(text="the notes"), provider="notes")
+    model = ScriptedModel(otherwise=Reply(text="ok"), context_window=2_000)
+    hooks = compacting(CompactionOptions(notes, summary_tokens=100))
+    async with scene(model=model, hooks=hooks, session=Session("s", writer=writer)) as s:
+        await s.say(*["word " * 200] * 6)
+        writer.gated = len(writer.seen) + 2  # behind the one of the proposal
+        writer.failing = writer.gated if how == "fails" else 0
+        s.agent.followup("word " * 200)
+        await writer.gate.reached()
+        assert writer.newest == "compaction/start"
+        assert notes.requests == []
+        if how == "cancelled":
+            s.agent.cancel()
+        writer.gate.open()
+        await s.idle()
+
+        (end,) = s.data(CompactionEnd)
+        assert (
+            end.error
+            == {
+                "kept": None,
+                "fails": "the disk is full",
+                "cancelled": "the turn was cancelled by user",
+            }[how]
+        )
+        assert len(notes.requests) == (how == "kept")
+        assert len(model.requests) == (6 if how == "cancelled" else 7)
 
 
 def written(folder: Path) -> list[str]:

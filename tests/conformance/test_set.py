@@ -12,7 +12,8 @@ from hypothesis import given
 
 from lifecycle import Failure, Hooks, Retry, Session, tool
 from lifecycle.errors import ModelError
-from lifecycle.services.points import LlmStreamPayload, RequestErrorPayload, StreamEnd, StreamPayload
+from lifecycle.services.frames import StreamEnd
+from lifecycle.services.points import LlmStreamPayload, RequestErrorPayload, StreamPayload
 from lifecycle.testing import Gate, Line, Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import (
     BlockEnd,

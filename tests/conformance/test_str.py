@@ -10,8 +10,9 @@ import pytest
 
 from lifecycle import AgentOptions, CallConfig, CancelSignal, Failure, Hooks, PreparedCall, Retry, tool
 from lifecycle.errors import InvalidPreparedCallError, ModelError
+from lifecycle.services.frames import StreamChunk, StreamEnd, StreamStart
 from lifecycle.services.model import BoundCall
-from lifecycle.services.points import LlmStreamPayload, StreamChunk, StreamEnd, StreamPayload, StreamStart
+from lifecycle.services.points import LlmStreamPayload, StreamPayload
 from lifecycle.testing import Gate, Reply
 from lifecycle.vocabulary.chunks import BlockEnd, Chunk, Finish, FinishKind, TextDelta, ToolCallDelta
 from lifecycle.vocabulary.events import AssistantAttempt, AssistantMessageEvent

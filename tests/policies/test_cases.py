@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
+from lifecycle_adapters import http_failures
 from lifecycle_adapters.http_failures import Site, of_response
 
 from lifecycle import Allow, Deny, Hooks, tool
-from lifecycle.policies.compaction import CompactionOptions, compacting
+from lifecycle.policies.compaction import CompactionOptions, compact, compacting
 from lifecycle.policies.retry import RetryOptions, retrying
 from lifecycle.proof.simulation import Backend
 from lifecycle.services.points import CallPayload
@@ -17,12 +20,12 @@ from lifecycle.testing import Gate, Line, Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import FinishKind, TextDelta, failed
 from lifecycle.vocabulary.events import CompactionStart, LlmRetry, ToolCallEvent, ToolResultEvent, UserMessageEvent
 from lifecycle.vocabulary.failures import COMPLETED, Errored, Failure
-from lifecycle.vocabulary.messages import text_of
+from lifecycle.vocabulary.messages import UserMessage, text_of
 from lifecycle.vocabulary.values import FrozenDict
 
 from ..conformance.kit import Next, scene
 from .kit import each_backend, played
-from .test_compaction import LONG, lost, notes
+from .test_compaction import LONG, lost, notes, torn
 
 SITE = Site("https://example.test")
 WHOLE = RetryOptions(chance=lambda: 1.0)
@@ -109,6 +112,24 @@ def test_c086_an_overflow_in_any_words_is_compacted_and_nothing_else_is(
     assert s.data(LlmRetry) == []
 
 
+PAYLOADS = Path(__file__).parents[3] / "shared" / "cases" / "payloads"
+
+
+@pytest.mark.skipif(not PAYLOADS.is_dir(), reason="no folder of payloads beside the checkout")
+def test_c086_every_row_of_the_table_is_recovered_from_retried_or_left_alone_by_its_class() -> None:
+    rows = json.loads((PAYLOADS / "C086.json").read_text(encoding="utf-8"))
+    expected = json.loads((PAYLOADS / "C086.expected.json").read_text(encoding="utf-8"))["expect"]["rows"]
+    for row, right in zip(rows, expected, strict=True):
+        hooks = compacting(CompactionOptions(notes(), summary_tokens=100)) + retrying(WHOLE)
+        script = [Reply(text=LONG), Reply(text=LONG), refused(row["status"], row["body"]), OK]
+        s = played("asyncio", *script, hooks=hooks, prompts=3)
+
+        overflow = right["class"] == "context_overflow"
+        assert bool(s.data(CompactionStart)) == overflow, row
+        assert bool(s.data(LlmRetry)) == right["retry"], row
+        assert s.reasons[-1].kind == ("completed" if overflow or right["retry"] else "error"), row
+
+
 @each_backend
 def test_c091_a_connection_that_is_cut_is_made_again_and_the_half_answer_stands_nowhere(backend: Backend) -> None:
     cut: Line = [TextDelta(0, "Half"), failed(Failure(message="cut", code="TRANSPORT", retryable=True))]
@@ -116,6 +137,24 @@ def test_c091_a_connection_that_is_cut_is_made_again_and_the_half_answer_stands_
 
     assert s.data(LlmRetry)[0].shown is True
     assert [text_of(message) for message in s.session.derive_messages()] == ["ping", "Whole"]
+
+
+AS_FAILURES = {
+    "c034 an event that is no JSON": (http_failures.protocol("a broken event", retryable=True), True),
+    "c088 a body that never ends": (of_response(SITE, 500, {}, ""), True),
+    "c089 no stream of events": (http_failures.no_answer(SITE), False),
+    "c092 nothing but keep-alives": (http_failures.timed_out(SITE, "while it waited for progress"), True),
+}
+
+
+@each_backend
+@pytest.mark.parametrize("case", AS_FAILURES)
+def test_what_a_wire_says_may_be_tried_again_is_and_nothing_else(backend: Backend, case: str) -> None:
+    failure, again = AS_FAILURES[case]
+    s = played(backend, Reply(error=failure), OK, hooks=retrying(WHOLE))
+
+    assert len(s.data(LlmRetry)) == again
+    assert s.reasons[0].kind == ("completed" if again else "error")
 
 
 @tool
@@ -133,6 +172,28 @@ def test_c173_empty_answers_after_tools_end_the_turn_and_the_tools_are_not_repea
     (reason,) = s.reasons
     assert isinstance(reason, Errored)
     assert (reason.error.code, len(s.model.requests), len(s.data(ToolCallEvent))) == ("EMPTY_RESPONSE", 4, 3)
+
+
+# -- compaction --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kept", range(1, 7))
+async def test_c164_a_cut_never_comes_between_three_calls_and_their_results(kept: int) -> None:
+    """Four prompts, each with a batch of three calls; so many tenths of it all stay as they are."""
+    turn = [Reply(calls=[("look", "{}")] * 3), OK]
+    options = CompactionOptions(notes(), summary_tokens=20, keep=kept / 10, quote_tokens=0)
+    async with scene(*turn * 4, OK, tools=[look]) as s:
+        await s.say(*["please look " * 20] * 4)
+        done = await compact(s.agent, options)
+        await s.say("go on")
+
+        asked = s.model.requests[-1].messages
+        assert done.replaced > 0
+        assert torn(asked) == []
+        assert isinstance(asked[0], UserMessage)
+        assert asked[0].source["kind"] == "compaction"
+        assert s.reasons == [COMPLETED] * 5
 
 
 # -- steering ----------------------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
-from lifecycle import Agent, Hooks, Session, tool
+from lifecycle import Agent, Hooks, ModelSelection, Session, tool
 from lifecycle.errors import CompactionError, PolicyError
 from lifecycle.policies.compaction import CompactionOptions, compact, compacting
 from lifecycle.policies.gauge import Gauge, estimated
+from lifecycle.policies.selection import ModelSwitch
 from lifecycle.services.signal import CancelSignal
 from lifecycle.session.surface import AnyMessage
 from lifecycle.testing import (
@@ -30,7 +31,15 @@ from lifecycle.testing import (
     check_hooks,
 )
 from lifecycle.vocabulary.chunks import Usage
-from lifecycle.vocabulary.events import CompactionEnd, Event, Replace, StepStart, UserMessageEvent
+from lifecycle.vocabulary.events import (
+    CompactionEnd,
+    CompactionStart,
+    CompactionSummary,
+    Event,
+    Replace,
+    StepStart,
+    UserMessageEvent,
+)
 from lifecycle.vocabulary.failures import Errored, Failure, FailureCode
 from lifecycle.vocabulary.messages import ToolCallBlock, ToolResultBlock, text_of, user_message
 from lifecycle.vocabulary.requests import Request
@@ -222,6 +231,51 @@ async def test_c131_what_is_said_while_a_summary_is_written_follows_it_once(verb
         assert lost(s.session) == []
 
 
+# -- who writes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_where_no_model_is_named_the_agents_own_writes_the_summary_on_the_route_of_the_step() -> None:
+    small = ScriptedModel(otherwise=Reply(text="ok"), provider="small", model="s")
+    large = ScriptedModel(
+        *[Reply(text="ok")] * 6, Reply(text="the notes"), otherwise=Reply(text="ok"), provider="large", model="l"
+    )
+    large.context_window = 2_000
+    switch = ModelSwitch({"large": ModelSelection(provider="large", model="l", effort="high")})
+    switch.select("large")
+    hooks = compacting(CompactionOptions(summary_tokens=100)) + switch.hooks
+    with anyio.fail_after(5):
+        async with Agent({"small": small, "large": large}, route="small/s", hooks=hooks) as agent:
+            for _ in range(7):
+                agent.followup(LONG)
+                await agent.when_idle()
+
+            (summary,) = [event.data for event in agent.session.events if isinstance(event.data, CompactionSummary)]
+            assert (summary.provider, summary.model) == ("large", "l")
+            assert [request.config.effort for request in large.requests].count(None) == 1
+            assert (await compact(agent)).summary == "ok"  # at rest: on the agent's own route
+            assert len(small.requests) == 1
+
+
+@pytest.mark.anyio
+async def test_what_a_route_takes_is_known_again_when_the_agent_comes_back_to_it() -> None:
+    small, large = (ScriptedModel(otherwise=Reply(text="ok"), provider=name, model="m") for name in ("small", "large"))
+    small.context_window, large.context_window = 2_000, 100_000
+    switch = ModelSwitch({name: ModelSelection(provider=name, model="m") for name in ("small", "large")})
+    with anyio.fail_after(5):
+        async with Agent(
+            {"small": small, "large": large}, route="small/m", hooks=compacting(options()) + switch.hooks
+        ) as agent:
+            for route, prompt in [("small", "one"), *[("large", LONG)] * 9, ("small", "two")]:
+                switch.select(route)
+                agent.followup(prompt)
+                await agent.when_idle()
+
+            starts = [event.data for event in agent.session.events if isinstance(event.data, CompactionStart)]
+            assert [start.trigger for start in starts] == ["pressure"]
+            assert sum(map(estimated, small.requests[-1].messages)) < 1_600
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +290,10 @@ async def test_c131_what_is_said_while_a_summary_is_written_follows_it_once(verb
         ({"prune_beyond": 0}, "prune_beyond=0 leaves nothing to work with"),
         ({"context_window": 0}, "context_window=0 leaves nothing to work with"),
         ({"quote_tokens": -1}, "quote_tokens=-1 is no amount"),
+        ({"keep": "a third"}, "keep='a third' is not a number"),
+        ({"keep": float("nan")}, "at=0.8 and keep=nan cannot work together"),
+        ({"summary_tokens": 0.5}, "summary_tokens=0.5 is not a whole number"),
+        ({"model": "gpt"}, "CompactionOptions: model='gpt' is not an adapter"),
         (
             {"context_window": 1_000, "summary_tokens": 900},
             "900 tokens and the 30% that stay are more than",
@@ -297,6 +355,13 @@ def build_compacting() -> Hooks:
     """For the check of hooks: every message weighs much, so that there is pressure after a few."""
     return compacting(
         options(context_window=240, at=0.6, keep=0.2, summary_tokens=10, prune_beyond=2, estimate=weigh_much)
+    )
+
+
+def build_compacting_alone() -> Hooks:
+    """The same with the agent's own model, whose answers are then no answers in a step."""
+    return compacting(
+        CompactionOptions(context_window=240, at=0.6, keep=0.2, summary_tokens=10, prune_beyond=2, estimate=weigh_much)
     )
 
 

@@ -17,13 +17,13 @@ from lifecycle.policies.context import Source, runtime_context
 from lifecycle.proof.simulation import Backend
 from lifecycle.services.points import AgentHandle
 from lifecycle.session.surface import RUNTIME_CONTEXT
-from lifecycle.testing import Reply, check_hooks
+from lifecycle.testing import Gate, Reply, check_hooks
 from lifecycle.vocabulary.events import Replace, UserMessageEvent
 from lifecycle.vocabulary.failures import COMPLETED
 from lifecycle.vocabulary.messages import text_of, user_message
 
 from ..conformance.kit import Scene, scene
-from .kit import BACKENDS, HOURS, each_backend, virtually
+from .kit import BACKENDS, HOURS, each_backend, played, virtually, wrong
 
 pytestmark = pytest.mark.anyio
 
@@ -105,6 +105,46 @@ async def test_a_source_that_fails_leaves_what_it_said_and_the_turn_alone(caplog
         assert caplog.messages[0] == "the runtime context 'weather' is as it was before: OSError: no window"
 
 
+@each_backend
+def test_c136_a_source_that_never_answers_is_given_up_and_named(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    hanging = [False, True, False]
+
+    async def hang(agent: AgentHandle) -> str:
+        if hanging.pop(0):
+            await anyio.sleep_forever()
+        return f"{len(hanging)} to come"
+
+    s = played(backend, hooks=runtime_context(Source("slow", hang, most_seconds=3.0)), prompts=3)
+
+    assert s.reasons == [COMPLETED] * 3
+    assert snapshots(s) == ["2 to come", "0 to come"]
+    assert caplog.messages == [
+        "the runtime context 'slow' is as it was before: TimeoutError: it has not answered within 3 s"
+    ]
+
+
+async def test_c136_a_cancel_ends_the_wait_for_a_source_and_the_next_step_asks_again() -> None:
+    gate, asked = Gate(), list[bool]()
+
+    async def once(agent: AgentHandle) -> str:
+        asked.append(True)
+        await gate.go()
+        return "known"
+
+    async with scene(hooks=runtime_context(Source("slow", once, every_seconds=inf))) as s:
+        s.agent.followup("one")
+        await gate.reached()
+        s.agent.cancel()
+        await s.idle()
+        assert [reason.kind for reason in s.reasons] == ["aborted"]
+        gate.open()
+        await s.say("two", "three")
+
+        assert (snapshots(s), len(asked)) == (["known"], 2)
+
+
 async def test_what_looks_like_a_variable_is_told_as_it_is() -> None:
     async with scene(hooks=runtime_context(Source("diff", lambda agent: r"see {{ model }} and \{{model}}"))) as s:
         await s.say("one")
@@ -139,6 +179,9 @@ def test_a_source_is_asked_again_after_its_time_and_not_before(backend: Backend)
         (partial(Source, "", str), "a context needs a name"),
         (partial(Source, "a", str, every_seconds=-1.0), "Source 'a': every_seconds=-1.0 is no time"),
         (partial(Source, "a", str, every_seconds=float("nan")), "every_seconds=nan is no time"),
+        (partial(Source, "a", wrong("Monday")), "Source 'a': text='Monday' is not a function that says it"),
+        (partial(Source, "a", str, most_seconds=wrong("1")), "most_seconds='1' is not a number"),
+        (partial(Source, "a", str, most_seconds=0.0), "most_seconds=0.0 leaves no time to answer"),
         (runtime_context, "there is no source"),
         (lambda: runtime_context(Source("a", str), Source("a", str)), "two sources are called 'a'"),
     ],

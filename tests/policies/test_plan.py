@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from lifecycle import AgentOptions, Deny, Hooks, tool
+from lifecycle import AgentOptions, Allow, Deny, Hooks, Session, tool
 from lifecycle.errors import PolicyError
+from lifecycle.policies.compaction import CompactionOptions, compact
 from lifecycle.policies.plan import EXIT, PlanMode
-from lifecycle.services.points import CallPayload
-from lifecycle.testing import Reply, check_hooks
-from lifecycle.vocabulary.events import ToolResultEvent, UserMessageEvent
+from lifecycle.services.points import CallPayload, PostCallPayload
+from lifecycle.testing import Reply, ScriptedModel, check_hooks
+from lifecycle.vocabulary.events import ToolCallEvent, ToolResultEvent, UserMessageEvent
 from lifecycle.vocabulary.messages import TextBlock, ToolResultBlock, text_of
+from lifecycle.vocabulary.values import FrozenDict
 
-from ..conformance.kit import Scene, scene
+from ..conformance.kit import Next, Scene, scene
 from .kit import BACKENDS
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +47,7 @@ def anything() -> str:
 
 TOOLS = (look, change, anything)
 OK = Reply(text="ok")
+APPROVES = AgentOptions(approve=lambda payload, reason: True)
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +141,35 @@ async def test_a_call_that_another_hook_denies_is_not_put_before_the_approver() 
         assert (DONE, plan.active) == ([], True)
 
 
+async def test_c145_what_the_approver_is_shown_is_what_runs_also_behind_a_hook_that_rewrites() -> None:
+    plan, rewriting, shown = PlanMode(active=True), Hooks(), list[str]()
+
+    @rewriting.on("tools/pre-execute")
+    async def rewrite(payload: CallPayload, next: Next[Any]) -> Any:
+        return Allow(FrozenDict(plan="burn it")) if payload.call.name == EXIT else await next()
+
+    def approve(payload: CallPayload, reason: str) -> bool:
+        shown.append(reason)
+        return True
+
+    script = [Reply(calls=[(EXIT, {"plan": "paint it"})]), Reply(text="ok")]
+    options = AgentOptions(approve=approve)
+    async with scene(*script, tools=[plan.tool], hooks=plan.hooks + rewriting, options=options) as s:
+        ran: list[Any] = []
+        s.hooks.listen("tools/post-execute", partial(_noting, ran))
+        await s.say("one")
+
+        (reason,) = shown
+        assert "paint it" in reason
+        assert [dict(given) for given in ran] == [{"plan": "paint it"}]
+        assert [data.arguments for data in s.data(ToolCallEvent)] == ['{"plan": "paint it"}']
+
+
+async def _noting(ran: list[Any], payload: PostCallPayload, next: Next[Any]) -> Any:
+    ran.append(payload.arguments)
+    return await next()
+
+
 async def test_a_plan_that_is_no_plan_leaves_nothing() -> None:
     plan = PlanMode(active=True)
     script = (Reply(calls=[(EXIT, "{"), (EXIT, {"plan": 3})]), OK)
@@ -145,6 +178,56 @@ async def test_a_plan_that_is_no_plan_leaves_nothing() -> None:
         await s.say("one")
         assert plan.active
         assert [data.error.code for data in s.data(ToolResultEvent) if data.error] == ["INVALID_ARGUMENTS"] * 2
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_where_a_summary_took_the_place_of_what_was_told_it_is_told_again(left: bool) -> None:
+    plan = PlanMode(active=True)
+    notes = ScriptedModel(otherwise=Reply(text="the notes"))
+    async with scene(hooks=plan.hooks) as s:
+        await s.say("one", *["word " * 200] * 5)
+        assert told(s) == ["Plan mode is on"]
+        await compact(s.agent, CompactionOptions(notes, summary_tokens=100))
+        if left:
+            plan.leave()
+        await s.say("two", "three")
+        assert told(s) == ["Plan mode is on", "Plan mode is off" if left else "Plan mode is on"]
+        await s.say(*["word " * 200] * 5)
+        await compact(s.agent, CompactionOptions(notes, summary_tokens=100))
+        await s.say("four")
+        assert len(told(s)) == (2 if left else 3)
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_resumed_session_goes_on_as_its_log_says(left: bool) -> None:
+    plan = PlanMode(active=True)
+    script = [Reply(calls=[(EXIT, {"plan": "go"})])] if left else [OK]
+    async with scene(*script, tools=[*TOOLS, plan.tool], hooks=plan.hooks, options=APPROVES) as s:
+        s.session.observe(lambda event: s.agent.cancel() if event.type == "tool/result" else None)
+        await s.say("one")
+        events = s.session.events
+
+    again = PlanMode()
+    async with scene(
+        OK, tools=[*TOOLS, again.tool], hooks=again.hooks, session=Session.seeded(events, "again"), options=APPROVES
+    ) as s:
+        assert again.active
+        await s.say("two")
+        assert again.active != left
+        assert ("change" in offered(s)[0]) == left
+        assert told(s) == ["Plan mode is on", *["Plan mode is off"] * left]
+
+
+async def test_what_a_host_says_counts_more_than_the_log() -> None:
+    plan = PlanMode(active=True)
+    async with scene(OK, hooks=plan.hooks) as s:
+        await s.say("one")
+        events = s.session.events
+    again = PlanMode()
+    again.leave()
+    async with scene(OK, hooks=again.hooks, session=Session.seeded(events, "again")) as s:
+        await s.say("two")
+        assert told(s) == ["Plan mode is on", "Plan mode is off"]
 
 
 async def test_the_kind_of_a_tool_is_recorded_and_other_kinds_may_be_allowed() -> None:

@@ -19,7 +19,7 @@ from lifecycle.vocabulary.failures import COMPLETED, Errored, Failure, FailureCo
 from lifecycle.vocabulary.messages import AssistantMessage, text_of
 
 from ..conformance.kit import Scene, scene
-from .kit import BACKENDS, each_backend, played, virtually
+from .kit import BACKENDS, each_backend, played, virtually, wrong
 
 OK = Reply(text="ok")
 WHOLE = RetryOptions(chance=lambda: 1.0)
@@ -119,6 +119,11 @@ def test_c100_a_failure_is_no_answer_of_the_model(backend: Backend) -> None:
         (partial(RetryOptions, most_provider_seconds=-1.0), "most_provider_seconds=-1.0 is no time"),
         (partial(RetryOptions, most_provider_seconds=float("nan")), "most_provider_seconds=nan is no time"),
         (partial(Backoff, retries=0), "retries=0 never retries"),
+        (partial(Backoff, retries=wrong(1.5)), "Backoff: retries=1.5 is not a whole number"),
+        (partial(Backoff, most_seconds=wrong("long")), "Backoff: most_seconds='long' is not a number"),
+        (partial(RetryOptions, per_turn=True), "RetryOptions: per_turn=True is not a whole number"),
+        (partial(RetryOptions, classes={"SERVER": wrong(3)}), "RetryOptions: classes['SERVER']=3 is not a Backoff"),
+        (partial(RetryOptions, beyond=wrong("wait")), "beyond='wait' is neither 'delegate' nor 'back-off'"),
         (partial(Backoff, base_seconds=5.0, most_seconds=1.0), "give 0 <= base_seconds <= most_seconds"),
         (partial(Backoff, base_seconds=-1.0), "give 0 <= base_seconds"),
         (partial(Backoff, most_seconds=float("inf")), "give 0 <= base_seconds"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lifecycle import Hooks, ModelSelection, Reject, tool
+from lifecycle import Hooks, ModelSelection, Reject, Session, tool
 from lifecycle.errors import PolicyError, RouteError
 from lifecycle.policies.retry import RetryOptions, retrying
 from lifecycle.policies.selection import ModelSwitch
@@ -140,11 +140,29 @@ async def test_a_route_that_no_adapter_serves_fails_the_turn_with_a_sentence_and
         assert [data.header.config.provider for data in s.data(RequestHeader)] == ["nobody", "scripted"]
 
 
+async def test_a_resumed_session_goes_on_with_the_route_that_was_told_if_it_is_offered() -> None:
+    switch = ModelSwitch(ROUTES)
+    async with scene(hooks=switch.hooks) as s:
+        switch.select("small")
+        await s.say("one")
+        events = s.session.events
+    for routes, selected in [(ROUTES, "small"), ({"other": ModelSelection(effort="low")}, None)]:
+        again = ModelSwitch(routes)
+        async with scene(hooks=again.hooks, session=Session.seeded(events, "again")) as s:
+            await s.say("two")
+            assert again.selected == selected
+            assert len([text for text in said(s) if text.startswith("From here on")]) == 1
+
+
 @pytest.mark.parametrize(
     ("routes", "told"),
-    [({}, "there are no routes to choose from"), ({"a": ModelSelection()}, "the route 'a' names neither provider")],
+    [
+        ({}, "there are no routes to choose from"),
+        ({"a": ModelSelection()}, "the route 'a' names neither provider"),
+        ({"a": "small"}, r"ModelSwitch: routes\['a'\]='small' is not a ModelSelection"),
+    ],
 )
-async def test_routes_that_cannot_work_are_refused(routes: dict[str, ModelSelection], told: str) -> None:
+async def test_routes_that_cannot_work_are_refused(routes: dict[str, Any], told: str) -> None:
     with pytest.raises(PolicyError, match=told):
         ModelSwitch(routes)
 

@@ -60,7 +60,7 @@ def test_all_policies_together_break_no_rule_where_requests_overflow(build: Call
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", BUILDERS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", [*BUILDERS, test_compaction.build_compacting_alone], ids=lambda build: build.__name__)
 def test_each_policy_by_itself_breaks_no_rule_in_a_long_search(build: Callable[[], Hooks]) -> None:
     check_hooks(build, examples=5_000, seed=1, backends=BACKENDS, invariants=[test_compaction.whole])
 

@@ -69,6 +69,11 @@ def guards(payload: Any) -> Any:
     return Deny("no") if payload.call.name == "rm" else None
 
 
+async def looks_at_no_answer(payload: Any, next: Next) -> Any:
+    decision = await next()  # noqa: F841  # pyright: ignore[reportUnusedVariable]  # that is the mistake
+    return Enter(payload.messages)
+
+
 def always_guards(payload: Any) -> Any:
     if payload.call.name == "rm":
         return Deny("no")
@@ -99,6 +104,7 @@ async def with_options(most: int, payload: Any, next: Next) -> Any:
         (asks_first_then_rejects, Reading(("Reject",), changes=True)),
         (never_asks, Reading(("Enter",), alone=True, never_asks=True, changes=True)),
         (ignores, Reading(("Enter",), ignores=True, changes=True)),
+        (looks_at_no_answer, Reading(("Enter",), ignores=True, changes=True)),
         (names_behind_a_return, Reading(("Reject",), unreachable=("Reject",))),
         (hands_on, Reading(changes=True)),
         (Counting(), Reading()),
@@ -208,3 +214,13 @@ def test_a_plain_verdict_of_none_is_an_answer_of_its_own() -> None:
 
     (one,) = warned(gives_up, retries, point="agent/request-error")
     assert one.finding == "order"
+
+
+def test_a_place_beside_a_set_that_is_nearly_called_so_is_told() -> None:
+    mine, retry = Hooks(name="mine", before="retyr", after="compaction"), Hooks(name="retry", after="compaction")
+    mine.listen("agent/pre-step", passes_on)
+
+    (one,) = warnings(mine + retry)
+    assert (one.point, one.finding) == ("agent/pre-step", "order")
+    assert one.sentence == "mine is to come before 'retyr', which is not there; did you mean 'retry'?"
+    assert list(warnings(mine)) == []

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from lifecycle.services.frames import StreamChunk, StreamEnd, StreamStart
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.listeners import Next
 from lifecycle.services.points import (
@@ -19,10 +20,7 @@ from lifecycle.services.points import (
     PreStepPayload,
     Reject,
     StatusPayload,
-    StreamChunk,
-    StreamEnd,
     StreamPayload,
-    StreamStart,
     ToolOutcome,
 )
 from lifecycle.services.signal import CancelSignal

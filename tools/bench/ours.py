@@ -13,8 +13,9 @@ from anyio.abc import TaskGroup
 from contender import THINKING, Contender, Stamps
 from lifecycle import Agent, Hooks, Session, tool
 from lifecycle.driver.options import AgentOptions
+from lifecycle.services.frames import StreamChunk
 from lifecycle.services.model import PreparedCall
-from lifecycle.services.points import EventPayload, StreamChunk, StreamPayload
+from lifecycle.services.points import EventPayload, StreamPayload
 from lifecycle.services.signal import CancelSignal
 from lifecycle.session.sqlite import SqliteStore
 from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, TextDelta, ToolCallDelta, Usage, UsageReport

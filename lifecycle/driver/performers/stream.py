@@ -8,16 +8,9 @@ from typing import Any, cast
 
 from anyio.lowlevel import checkpoint
 
+from lifecycle.services.frames import StreamChunk, StreamEnd, StreamStart
 from lifecycle.services.model import close_stream, failing, whole
-from lifecycle.services.points import (
-    LlmStreamPayload,
-    RequestErrorPayload,
-    Retry,
-    StreamChunk,
-    StreamEnd,
-    StreamPayload,
-    StreamStart,
-)
+from lifecycle.services.points import LlmStreamPayload, RequestErrorPayload, Retry, StreamPayload
 from lifecycle.services.signal import CancelSignal
 from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, TextDelta, Usage, failed, mended
 from lifecycle.vocabulary.events import AssistantAttempt, AssistantMessageEvent, Event
