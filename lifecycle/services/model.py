@@ -17,6 +17,7 @@ from lifecycle.vocabulary.failures import Failure, FailureCode, failure_of
 from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, SystemUpdate
 from lifecycle.vocabulary.values import freeze
 
+from .cancellation import failure_in
 from .signal import CancelSignal
 
 log = logging.getLogger("lifecycle")
@@ -106,8 +107,11 @@ async def _guarded(
                 yield whole(chunk)
                 return
             yield chunk
-    except Exception as error:
-        yield failing(error, signal)
+    except BaseException as error:
+        failure = failure_in(error)
+        if failure is None:
+            raise
+        yield failing(failure, signal)
     finally:
         try:
             await close_stream(chunks)
@@ -115,7 +119,7 @@ async def _guarded(
             log.exception("the stream of the adapter %r could not be closed", request.config.provider)
 
 
-def failing(error: Exception, signal: CancelSignal) -> Finish:
+def failing(error: BaseException, signal: CancelSignal) -> Finish:
     """The terminal chunk that a failure of an adapter becomes (STR-04)."""
     failure = failure_of(error)
     aborted = signal.fired or failure.code == FailureCode.ABORTED

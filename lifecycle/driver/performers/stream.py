@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from anyio.lowlevel import checkpoint
 
+from lifecycle.services.cancellation import failure_in
 from lifecycle.services.model import close_stream, failing, whole
 from lifecycle.services.points import (
     LlmStreamPayload,
@@ -90,8 +91,11 @@ async def _stream_alone(step: StepRun, attempt: Attempt) -> str | None:
                 chunk = await following()
             except StopAsyncIteration:
                 break
-            except Exception as error:
-                chunk = failing(error, signal)
+            except BaseException as error:
+                failure = failure_in(error)
+                if failure is None:
+                    raise
+                chunk = failing(failure, signal)
             more = accept(chunk)
             if attempt.frames % _PATIENCE == 0:
                 await checkpoint()
