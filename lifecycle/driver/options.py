@@ -36,6 +36,9 @@ class AgentOptions:
         request_options: Fields for the provider, by its own names.
         max_parallel_tools: How many tool bodies may overlap; 1 means one after another (TLS-05). A callable is asked
             each time a call could start.
+        max_result_chars: How many characters of text one tool result may have for the model; what is too much is left
+            out before the last quarter, where a mark says how much it was. The value that a tool returned is kept
+            whole in the record. None sets no limit.
         tool_order: Tool names in the order in which the model sees them, with `*` for the rest; None sorts by name.
         approve: Who answers a call that a hook asks about.
         max_pauses: How many steps in a row may end because the provider paused.
@@ -50,6 +53,7 @@ class AgentOptions:
     temperature: float | None = None
     request_options: FrozenDict | Mapping[str, object] = EMPTY
     max_parallel_tools: int | Callable[[AgentHandle], int] = 10
+    max_result_chars: int | None = 500_000
     tool_order: Sequence[str] | None = None
     approve: Approver | None = None
     max_pauses: int = 8
