@@ -26,7 +26,7 @@
     │   ├── ForkError               the boundary of a fork lies inside an open turn
     │   └── StoreError              the store itself failed (full or read-only disk, ...)
     ├── DuplicateMessageError       a message id that is already pending
-    ├── AgentBusyError              maintenance was asked for while the agent is not idle
+    ├── AgentBusyError              what was asked for can only be had while the agent is idle
     ├── AgentDisposedError          the agent is disposed, or not entered yet
     ├── TurnCancelledError          the turn's signal has fired
     ├── StrayCancellationError      what was awaited in a turn was cancelled, but not by the turn
@@ -246,7 +246,7 @@ class DuplicateMessageError(LifecycleError):
 
 
 class AgentBusyError(LifecycleError):
-    """The agent is not idle; wait for `when_idle()`."""
+    """The agent is not idle; wait for `when_idle()`, unless you are what it waits for."""
 
 
 class AgentDisposedError(LifecycleError):

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from pydantic import ValidationError
 
 from lifecycle.errors import AgentBusyError, AgentDisposedError, DuplicateMessageError, IllegalTransitionError
+from lifecycle.services.cancellation import this_task
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.model import Model, Models
 from lifecycle.services.points import EventPayload, Payload, SessionStartPayload
@@ -334,7 +335,13 @@ class Agent:
             self.cancel(cause)
 
     async def when_idle(self) -> None:
-        """Wait until the current activity, and any that replaces it, has settled; never raises for a failed turn."""
+        """Wait until the current activity, and any that replaces it, has settled; never raises for a failed turn.
+
+        Raises:
+            AgentBusyError: if it is a hook or a tool of this agent that would wait: it is a part of what it waits for.
+        """
+        if self._run.workers and this_task() in self._run.workers:
+            raise AgentBusyError(f"{self!r} is awaited by a hook or a tool of its own, which would wait for itself")
         while not self._resting:
             if self._rested is None:
                 self._rested = anyio.Event()
@@ -419,9 +426,12 @@ class Agent:
     async def _act(self, drive: Drive) -> None:
         if drive.live:  # whoever left the context before this task began has done its work
             return
+        workers, task = self._run.workers, this_task()
+        workers.add(task)
         try:
             await drive.run(scopes=self._run.scopes)
         finally:
+            workers.discard(task)
             self._end_activity()
         self._pass_on()
 

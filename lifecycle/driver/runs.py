@@ -79,6 +79,8 @@ class AgentRun:
     """An arrow is being taken from outside the walk; who listens to its effects may ask for another one."""
     scopes: set[anyio.CancelScope] = field(default_factory=lambda: set())
     """Around everything that is done in a task of its own."""
+    workers: set[object] = field(default_factory=set[object])
+    """The tasks in which the agent's own work is done."""
     escaped: BaseException | None = None
     """What a listener raised that is no Exception, until somebody passes it on."""
 

@@ -1,4 +1,4 @@
-"""Cancellations told apart: what was asked of the task that hears of it, and what only came out of what it awaited.
+"""Tasks and cancellations told apart: what was asked of the task that hears of it, and what only came out of an await.
 
 An asyncio task that awaits one that somebody has cancelled hears just what it would hear if it were itself cancelled.
 And a nursery of trio raises both in one group: that it was cancelled, and what its tasks raised when they were.
@@ -42,6 +42,14 @@ def failure_in(error: BaseException) -> BaseException | None:
     if failed is None:
         return cancelled if isinstance(cancelled, CancelledError) else None
     return failed if _harmless(failed) else None
+
+
+def this_task() -> object:
+    """What tells the running task from all others, on any event loop."""
+    try:
+        return current_task()
+    except RuntimeError:  # another event loop than asyncio's
+        return anyio.get_current_task().id
 
 
 def _parted(group: _Group) -> tuple[BaseException | None, BaseException | None]:

@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Iterable
 import anyio
 
 from lifecycle.errors import DuplicateMessageError
+from lifecycle.services.cancellation import this_task
 from lifecycle.services.tools import parse_arguments
 from lifecycle.vocabulary.events import ToolCallEvent
 from lifecycle.vocabulary.messages import ToolCallBlock
@@ -142,11 +143,14 @@ class Pool:
         return None
 
     async def _run_body(self, call: ToolCallRun) -> None:
+        workers, task = self._step.agent.workers, this_task()
+        workers.add(task)
         try:
             await _drive(call).run(BODY, self._step.agent.scopes)
         except Exception as error:  # not the tool's: those are results
             self._fault = self._fault or error
         finally:
+            workers.discard(task)
             call.running = False
             self._running -= 1
             if self._settled is not None:
