@@ -1,6 +1,6 @@
 """Public failures of state machines that drive themselves: each as it was met there, with what is right.
 
-Our machines are tables that are never awaited. What goes wrong with machines elsewhere could go wrong in the agent here.
+Our machines are tables that are never awaited. What goes wrong with others could go wrong in the agent here.
 """
 
 from __future__ import annotations
