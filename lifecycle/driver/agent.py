@@ -308,14 +308,18 @@ class Agent:
 
     # -- control -------------------------------------------------------------------------------------------------
 
-    def cancel(self, cause: CancelCause = USER_CANCEL, *, keep_inbox: bool = False) -> None:
+    def cancel(self, cause: CancelCause = USER_CANCEL, *, keep_inbox: bool = False) -> bool:
         """Stop the open turn or the maintenance task, and discard pending input unless `keep_inbox` (group CAN).
 
         Returns at once; everything that runs is awaited to its end before the agent is idle. From inside an append
         nothing can be recorded: then what is pending is discarded as soon as that is over.
+
+        Returns:
+            Whether this call stops something: False if nothing runs, or was cancelled before, by whatever cause.
         """
         run = self._run
         self._need_life()
+        stops = run.phase != "idle" and not run.signal.fired
         if run.session.appending is not None and not keep_inbox:
             run.session.after_append(partial(self._cancel_again, cause))
             keep_inbox = True
@@ -327,6 +331,7 @@ class Agent:
             self._take("cancel")
         finally:
             run.cancelling, run.keeping = before
+        return stops
 
     def _cancel_again(self, cause: CancelCause) -> None:
         """Discard what a cancel from inside an append had to leave (CAN-12)."""

@@ -101,11 +101,11 @@ async def test_c121_a_turn_has_one_end_which_the_first_cause_decides() -> None:
     async with scene([TextDelta(0, "all"), Finish(), gate], [gate, *Reply(text="ok").chunks()]) as s:
         s.agent.followup("one")
         await s.idle()
-        s.agent.cancel()  # a cancel of what has ended touches neither it nor what follows
+        assert not s.agent.cancel()  # nothing to cancel; what has ended stays as it is, and what follows is untouched
         s.agent.followup("two")
         await gate.reached()
-        s.agent.cancel(USER_CANCEL)
-        s.agent.cancel(PARENT_CANCEL)
+        assert s.agent.cancel(USER_CANCEL)
+        assert not s.agent.cancel(PARENT_CANCEL)
         await s.idle()
 
         assert s.reasons == [COMPLETED, ABORTED]
@@ -129,6 +129,31 @@ async def test_c122_what_was_seen_before_the_cancel_is_in_the_history_and_half_a
         s.agent.cancel()
         await s.idle()
         assert len(s.data(AssistantMessageEvent)) == 1  # nothing was seen, so nothing was said
+
+
+async def test_c121_a_cancel_says_whether_there_was_anything_to_cancel() -> None:
+    gate, maintenance = Gate(), Gate()
+    async with scene([gate, Finish()], Reply(text="ok")) as s:
+        assert not s.agent.cancel()
+        s.agent.inject("pending")
+        assert not s.agent.cancel()  # it is discarded all the same
+        assert s.agent.session.inbox.pending is False
+        s.agent.followup("one")
+        await gate.reached()
+        assert s.agent.cancel(keep_inbox=True)
+        s.agent.followup("late")
+        assert not s.agent.cancel()
+        await s.idle()
+        async with anyio.create_task_group() as group:
+
+            async def maintain(signal: object) -> None:
+                await maintenance.go()
+
+            group.start_soon(s.agent.run_maintenance, maintain)
+            await maintenance.reached()
+            assert s.agent.cancel()
+            assert not s.agent.cancel()
+            maintenance.open()
 
 
 @pytest.mark.parametrize("withdrawn", [False, True])
