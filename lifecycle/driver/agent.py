@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,7 +24,15 @@ from lifecycle.services.tools import Tool, ToolRegistry
 from lifecycle.session.log import Session
 from lifecycle.session.store import Store
 from lifecycle.vocabulary.events import Event, InboxTarget
-from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL, CancelCause
+from lifecycle.vocabulary.failures import (
+    DISPOSED_CANCEL,
+    USER_CANCEL,
+    CancelCause,
+    DisposedCancel,
+    HookCancel,
+    ParentCancel,
+    UserCancel,
+)
 from lifecycle.vocabulary.messages import Block, UserMessage, user_message
 from lifecycle.vocabulary.requests import ModelSelection
 from lifecycle.vocabulary.values import trusted
@@ -43,6 +51,7 @@ log = logging.getLogger("lifecycle")
 
 T = TypeVar("T")
 _payload = trusted(EventPayload)
+_CAUSES = (UserCancel, ParentCancel, HookCancel, DisposedCancel)
 Input = str | UserMessage | Iterable[Block]
 
 
@@ -62,6 +71,10 @@ class Agent:
             DivergenceError, and nothing is appended. Where that is contained, leaving the context raises it. By
             default only where the environment has LIFECYCLE_MONITOR=1, which the pytest plug-in sets.
 
+    Raises:
+        TypeError: if the model is no adapter, or another argument is not of its kind. Tools, prompt and route raise as
+            they do by themselves.
+
     Leaving the context cancels the open turn (`disposed`), waits for it to settle, flushes and closes the session.
     """
 
@@ -77,6 +90,9 @@ class Agent:
         task_group: TaskGroup | None = None,
         monitor: bool | None = None,
     ) -> None:
+        _expect("hooks", hooks, Hooks)
+        _expect("session", session, Session)
+        _expect("options", options, AgentOptions)
         options = options or AgentOptions()
         models = Models(model, route)
         if options.effort is not None and models.selection.effort is None:
@@ -316,9 +332,17 @@ class Agent:
 
         Returns:
             Whether this call stops something: False if nothing runs, or was cancelled before, by whatever cause.
+
+        Raises:
+            TypeError: if `cause` is none of the causes. Nothing was cancelled.
+            AgentDisposedError: outside the agent's context.
         """
         run = self._run
         self._need_life()
+        if not isinstance(cast("object", cause), _CAUSES):
+            raise TypeError(
+                f"{self!r} is cancelled by UserCancel(), ParentCancel() or HookCancel(reason=...), not by {cause!r:.80}"
+            )
         stops = run.phase != "idle" and not run.signal.fired
         if run.session.appending is not None and not keep_inbox:
             run.session.after_append(partial(self._cancel_again, cause))
@@ -522,3 +546,8 @@ class Agent:
             raise ValueError(f"events are replayed since a seq, which is 0 or more, not since {since}")
         replay = () if since is None else self._run.session.events[since:]
         return EventStream(self._run.feeds, until, replay, most)
+
+
+def _expect(name: str, given: object, kind: type) -> None:
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(f"Agent({name}=...) takes an object of the class {kind.__name__}, not {given!r:.80}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from lifecycle.definition.machine import Lifecycle
 from lifecycle.services.points import AgentHandle, CallPayload
@@ -45,6 +45,9 @@ class AgentOptions:
         lifecycle: A lifecycle derived from Agent, Turn, Step or ToolCall of the newest revision, in its place.
         performers: The performers of the effects that it adds, by their keys: functions of the run that return, for
             the last effect of a phase, the event that follows. Serial hook points are dispatched without one.
+
+    Raises:
+        ValueError: if a limit is no whole number, or too small to work with.
     """
 
     system: str | Prompt | Iterable[Section] | None = None
@@ -59,3 +62,16 @@ class AgentOptions:
     max_pauses: int = 8
     lifecycle: type[Lifecycle] | None = None
     performers: Mapping[str, Perform] = EMPTY
+
+    def __post_init__(self) -> None:
+        for name, limit, least in (
+            ("max_parallel_tools", self.max_parallel_tools, 1),
+            ("max_result_chars", self.max_result_chars, 0),
+            ("max_pauses", self.max_pauses, 0),
+        ):
+            if (
+                limit is not None
+                and not callable(limit)
+                and (not isinstance(cast("object", limit), int) or limit < least)
+            ):
+                raise ValueError(f"AgentOptions({name}=...) is a whole number of at least {least}, not {limit!r:.80}")

@@ -146,6 +146,9 @@ class Models:
 
     def __init__(self, models: Model | Mapping[str, Model], route: ModelSelection | str | None = None) -> None:
         """`route` is a selection, or `provider/model`; None takes the only model's own."""
+        for one in models.values() if isinstance(models, Mapping) else (models,):
+            if isinstance(one, type) or not hasattr(one, "prepare"):
+                raise TypeError(f"an agent's model is an adapter, or several by provider name; {one!r:.80} is none")
         self._models: dict[str, Model] = dict(models) if isinstance(models, Mapping) else {models.provider: models}
         self.selection = self._default(route)
 
