@@ -13,7 +13,7 @@ from lifecycle.services.points import POINTS, Mode
 from lifecycle.testing import Beat, Call, Gate, GatedTool, Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import Finish, ReasoningDelta, TextDelta, ToolCallDelta
 from lifecycle.vocabulary.events import AssistantMessageEvent, ToolResultEvent, TurnEnd, TurnStart
-from lifecycle.vocabulary.failures import COMPLETED, PARENT_CANCEL, USER_CANCEL, Aborted
+from lifecycle.vocabulary.failures import COMPLETED, DISPOSED_CANCEL, PARENT_CANCEL, USER_CANCEL, Aborted
 from lifecycle.vocabulary.messages import ReasoningBlock, TextBlock, text_of
 
 from ..conformance.kit import Scene, scene
@@ -257,3 +257,36 @@ async def test_c127_the_stream_of_events_ends_after_a_tool_was_cancelled(swallow
                     told.append(occurrence.name)
     assert told[-2:] == ["turn/end", "agent/status"]
     assert told.count("tool/result") == len(calls)
+
+
+@pytest.mark.parametrize("lent", [False, True])
+async def test_c119_an_agent_inside_a_tool_is_settled_before_the_call_that_it_answers(lent: bool) -> None:
+    gate, told, inner_logs = Gate(), list[str](), list[list[object]]()
+    async with anyio.create_task_group() as group:
+
+        @tool(parallel=True)
+        async def delegate() -> str:
+            """Ask another agent."""
+            inner = Agent(ScriptedModel([gate, Finish()]), task_group=group if lent else None)
+            inner.session.observe(lambda event: told.append(event.type))
+            try:
+                async with inner:
+                    inner.followup("look into it")
+                    await inner.when_idle()
+            finally:
+                inner_logs.append(
+                    [event.data.reason for event in inner.session.events if isinstance(event.data, TurnEnd)]
+                )
+            return "never"
+
+        async with scene(Reply(calls=[("delegate", {}), ("delegate", {})]), Reply(text="ok"), tools=[delegate]) as s:
+            s.session.observe(lambda event: told.append(f"outer {event.type}"))
+            s.agent.followup("go")
+            await gate.reached()
+            s.agent.cancel()
+            await s.idle()
+            assert inner_logs == [[Aborted(reason=DISPOSED_CANCEL)]] * 2
+            assert max(n for n, name in enumerate(told) if name == "turn/end") < told.index("outer tool/result")
+            assert shape(s)[-2:] == [("call-1-1", "ABORTED"), ("call-1-2", "ABORTED")]
+            await s.say("more")
+            assert s.reasons == [ABORTED, COMPLETED]
