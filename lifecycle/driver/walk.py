@@ -275,7 +275,7 @@ class Drive:
                         if type(pending) is Cuttable:
                             cut = True
                             pending.signal.call(scope.cancel, self)
-                            result = await pending.work
+                            result: Any = await pending.work
                             pending.signal.forget(self)
                             cut, spent = False, pending.signal.fired
                         else:
@@ -284,14 +284,15 @@ class Drive:
                         awaited += 1
                         if awaited % _PATIENCE == 0 and not spent:
                             await anyio.lowlevel.checkpoint()
+                        step: Callable[[Any], Pending | None] = self._flow.send
                     except BaseException as error:
-                        failure = _failure_in(error)
+                        step, result = self._flow.throw, _failure_in(error)
                         if isinstance(pending, Cuttable):
                             pending.signal.forget(self)
                             cut, spent = False, pending.signal.fired
-                        self._resume(self._flow.throw, failure)
-                    else:
-                        self._resume(self._flow.send, result)
+                    self._resume(
+                        step, result
+                    )  # out here, where what fails next is not taken to come of what failed now
             except anyio.get_cancelled_exc_class() as error:
                 cancelled = error
                 raise
