@@ -26,9 +26,10 @@
     │   ├── ForkError               the boundary of a fork lies inside an open turn
     │   └── StoreError              the store itself failed (full or read-only disk, ...)
     ├── DuplicateMessageError       a message id that is already pending
-    ├── AgentBusyError              maintenance was asked for while the agent is not idle
+    ├── AgentBusyError              what was asked for can only be had while the agent is idle
     ├── AgentDisposedError          the agent is disposed, or not entered yet
     ├── TurnCancelledError          the turn's signal has fired
+    ├── StrayCancellationError      what was awaited in a turn was cancelled, but not by the turn
     ├── RouteError                  no provider or no model was chosen
     ├── PromptError                 the prompt cannot be assembled
     ├── ToolDefinitionError         a function that cannot be a tool; raised at registration
@@ -245,7 +246,7 @@ class DuplicateMessageError(LifecycleError):
 
 
 class AgentBusyError(LifecycleError):
-    """The agent is not idle; wait for `when_idle()`."""
+    """The agent is not idle; wait for `when_idle()`, unless you are what it waits for."""
 
 
 class AgentDisposedError(LifecycleError):
@@ -258,6 +259,14 @@ class TurnCancelledError(LifecycleError):
     def __init__(self, cause: CancelCause) -> None:
         self.cause = cause
         super().__init__(f"the turn was cancelled by {cause.kind}")
+
+
+class StrayCancellationError(LifecycleError):
+    """A hook or an adapter awaited something that somebody else cancelled; it counts as its failure."""
+
+    def __init__(self, cancelled: BaseException) -> None:
+        self.__cause__ = cancelled
+        super().__init__("something that was awaited here was cancelled, though the turn was not")
 
 
 class RouteError(LifecycleError):

@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
 from pydantic import ValidationError
 
 from lifecycle.errors import AgentBusyError, AgentDisposedError, DuplicateMessageError, IllegalTransitionError
+from lifecycle.services.cancellation import this_task
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.model import Model, Models
 from lifecycle.services.points import EventPayload, Payload, SessionStartPayload
@@ -23,7 +24,15 @@ from lifecycle.services.tools import Tool, ToolRegistry
 from lifecycle.session.log import Session
 from lifecycle.session.store import Store
 from lifecycle.vocabulary.events import Event, InboxTarget
-from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL, CancelCause
+from lifecycle.vocabulary.failures import (
+    DISPOSED_CANCEL,
+    USER_CANCEL,
+    CancelCause,
+    DisposedCancel,
+    HookCancel,
+    ParentCancel,
+    UserCancel,
+)
 from lifecycle.vocabulary.messages import Block, UserMessage, user_message
 from lifecycle.vocabulary.requests import ModelSelection
 from lifecycle.vocabulary.values import trusted
@@ -42,6 +51,7 @@ log = logging.getLogger("lifecycle")
 
 T = TypeVar("T")
 _payload = trusted(EventPayload)
+_CAUSES = (UserCancel, ParentCancel, HookCancel, DisposedCancel)
 Input = str | UserMessage | Iterable[Block]
 
 
@@ -61,6 +71,10 @@ class Agent:
             DivergenceError, and nothing is appended. Where that is contained, leaving the context raises it. By
             default only where the environment has LIFECYCLE_MONITOR=1, which the pytest plug-in sets.
 
+    Raises:
+        TypeError: if the model is no adapter, or another argument is not of its kind. Tools, prompt and route raise as
+            they do by themselves.
+
     Leaving the context cancels the open turn (`disposed`), waits for it to settle, flushes and closes the session.
     """
 
@@ -76,6 +90,9 @@ class Agent:
         task_group: TaskGroup | None = None,
         monitor: bool | None = None,
     ) -> None:
+        _expect("hooks", hooks, Hooks)
+        _expect("session", session, Session)
+        _expect("options", options, AgentOptions)
         options = options or AgentOptions()
         models = Models(model, route)
         if options.effort is not None and models.selection.effort is None:
@@ -312,14 +329,26 @@ class Agent:
 
     # -- control -------------------------------------------------------------------------------------------------
 
-    def cancel(self, cause: CancelCause = USER_CANCEL, *, keep_inbox: bool = False) -> None:
+    def cancel(self, cause: CancelCause = USER_CANCEL, *, keep_inbox: bool = False) -> bool:
         """Stop the open turn or the maintenance task, and discard pending input unless `keep_inbox` (group CAN).
 
         Returns at once; everything that runs is awaited to its end before the agent is idle. From inside an append
         nothing can be recorded: then what is pending is discarded as soon as that is over.
+
+        Returns:
+            Whether this call stops something: False if nothing runs, or was cancelled before, by whatever cause.
+
+        Raises:
+            TypeError: if `cause` is none of the causes. Nothing was cancelled.
+            AgentDisposedError: outside the agent's context.
         """
         run = self._run
         self._need_life()
+        if not isinstance(cast("object", cause), _CAUSES):
+            raise TypeError(
+                f"{self!r} is cancelled by UserCancel(), ParentCancel() or HookCancel(reason=...), not by {cause!r:.80}"
+            )
+        stops = run.phase != "idle" and not run.signal.fired
         if run.session.appending is not None and not keep_inbox:
             run.session.after_append(partial(self._cancel_again, cause))
             keep_inbox = True
@@ -334,6 +363,7 @@ class Agent:
         if run.watch is None and run.drive is not None and run.signal.fired and run.tasks is not None:
             run.watch = anyio.CancelScope(shield=True)
             run.tasks.start_soon(self._watch, run.watch)
+        return stops
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
         """Tell if the cancelled turn outlasts its grace period. Ends with the turn."""
@@ -348,7 +378,13 @@ class Agent:
             self.cancel(cause)
 
     async def when_idle(self) -> None:
-        """Wait until the current activity, and any that replaces it, has settled; never raises for a failed turn."""
+        """Wait until the current activity, and any that replaces it, has settled; never raises for a failed turn.
+
+        Raises:
+            AgentBusyError: if it is a hook or a tool of this agent that would wait: it is a part of what it waits for.
+        """
+        if self._run.workers and this_task() in self._run.workers:
+            raise AgentBusyError(f"{self!r} is awaited by a hook or a tool of its own, which would wait for itself")
         while not self._resting:
             if self._rested is None:
                 self._rested = anyio.Event()
@@ -433,9 +469,12 @@ class Agent:
     async def _act(self, drive: Drive) -> None:
         if drive.live:  # whoever left the context before this task began has done its work
             return
+        workers, task = self._run.workers, this_task()
+        workers.add(task)
         try:
             await drive.run(scopes=self._run.scopes)
         finally:
+            workers.discard(task)
             self._end_activity()
         self._pass_on()
 
@@ -524,3 +563,8 @@ class Agent:
             raise ValueError(f"events are replayed since a seq, which is 0 or more, not since {since}")
         replay = () if since is None else self._run.session.events[since:]
         return EventStream(self._run.feeds, until, replay, most)
+
+
+def _expect(name: str, given: object, kind: type) -> None:
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(f"Agent({name}=...) takes an object of the class {kind.__name__}, not {given!r:.80}")

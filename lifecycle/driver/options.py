@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from lifecycle.definition.machine import Lifecycle
 from lifecycle.services.points import AgentHandle, CallPayload
@@ -39,6 +39,9 @@ class AgentOptions:
         request_options: Fields for the provider, by its own names.
         max_parallel_tools: How many tool bodies may overlap; 1 means one after another (TLS-05). A callable is asked
             each time a call could start.
+        max_result_chars: How many characters of text one tool result may have for the model; what is too much is left
+            out before the last quarter, where a mark says how much it was. The value that a tool returned is kept
+            whole in the record. None sets no limit.
         tool_order: Tool names in the order in which the model sees them, with `*` for the rest; None sorts by name.
         approve: Who answers a call that a hook asks about.
         grace_seconds: How long a cancelled turn may take to settle before somebody is told what holds it up: a warning
@@ -47,6 +50,9 @@ class AgentOptions:
         lifecycle: A lifecycle derived from Agent, Turn, Step or ToolCall of the newest revision, in its place.
         performers: The performers of the effects that it adds, by their keys: functions of the run that return, for
             the last effect of a phase, the event that follows. Serial hook points are dispatched without one.
+
+    Raises:
+        ValueError: if a limit is no whole number, or too small to work with.
     """
 
     system: str | Prompt | Iterable[Section] | None = None
@@ -55,9 +61,23 @@ class AgentOptions:
     temperature: float | None = None
     request_options: FrozenDict | Mapping[str, object] = EMPTY
     max_parallel_tools: int | Callable[[AgentHandle], int] = 10
+    max_result_chars: int | None = 500_000
     tool_order: Sequence[str] | None = None
     approve: Approver | None = None
     grace_seconds: float = 5.0
     max_pauses: int = 8
     lifecycle: type[Lifecycle] | None = None
     performers: Mapping[str, Perform] = EMPTY
+
+    def __post_init__(self) -> None:
+        for name, limit, least in (
+            ("max_parallel_tools", self.max_parallel_tools, 1),
+            ("max_result_chars", self.max_result_chars, 0),
+            ("max_pauses", self.max_pauses, 0),
+        ):
+            if (
+                limit is not None
+                and not callable(limit)
+                and (not isinstance(cast("object", limit), int) or limit < least)
+            ):
+                raise ValueError(f"AgentOptions({name}=...) is a whole number of at least {least}, not {limit!r:.80}")

@@ -83,6 +83,8 @@ class AgentRun:
     """Around everything that is done in a task of its own."""
     watch: anyio.CancelScope | None = None
     """Around the task that waits for the end of the grace period of a cancelled turn."""
+    workers: set[object] = field(default_factory=set[object])
+    """The tasks in which the agent's own work is done."""
     escaped: BaseException | None = None
     """What a listener raised that is no Exception, until somebody passes it on."""
 

@@ -17,7 +17,8 @@ import anyio.lowlevel
 
 from lifecycle.definition.machine import ABORT, FAULT
 from lifecycle.definition.table import Table
-from lifecycle.errors import DefinitionError, IllegalTransitionError
+from lifecycle.errors import DefinitionError, IllegalTransitionError, StrayCancellationError
+from lifecycle.services.cancellation import cancellation_in, failure_in
 from lifecycle.services.signal import CancelSignal
 
 from .program import Action, Program
@@ -274,7 +275,7 @@ class Drive:
                         if type(pending) is Cuttable:
                             cut = True
                             pending.signal.call(scope.cancel, self)
-                            result = await pending.work
+                            result: Any = await pending.work
                             pending.signal.forget(self)
                             cut, spent = False, pending.signal.fired
                         else:
@@ -283,13 +284,15 @@ class Drive:
                         awaited += 1
                         if awaited % _PATIENCE == 0 and not spent:
                             await anyio.lowlevel.checkpoint()
-                    except Exception as error:
+                        step: Callable[[Any], Pending | None] = self._flow.send
+                    except BaseException as error:
+                        step, result = self._flow.throw, _failure_in(error)
                         if isinstance(pending, Cuttable):
                             pending.signal.forget(self)
                             cut, spent = False, pending.signal.fired
-                        self._resume(self._flow.throw, error)
-                    else:
-                        self._resume(self._flow.send, result)
+                    self._resume(
+                        step, result
+                    )  # out here, where what fails next is not taken to come of what failed now
             except anyio.get_cancelled_exc_class() as error:
                 cancelled = error
                 raise
@@ -301,6 +304,19 @@ class Drive:
             self._resume(self._flow.send, None)
             return None
         return cancelled
+
+
+def _failure_in(error: BaseException) -> Exception:
+    """The failure that awaited work has raised. Raises what is none: a cancellation alone, or what ends the process."""
+    cancelled = cancellation_in(error)
+    if cancelled is not None:
+        if cancelled is not error:
+            log.error("what was cancelled has also failed", exc_info=error)
+        raise cancelled
+    failure = failure_in(error)
+    if failure is None:
+        raise error
+    return failure if isinstance(failure, Exception) else StrayCancellationError(failure)
 
 
 def perform_now(program: Program, run: Any, event: str) -> None:

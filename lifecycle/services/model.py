@@ -17,6 +17,7 @@ from lifecycle.vocabulary.failures import Failure, FailureCode, failure_of
 from lifecycle.vocabulary.requests import CallConfig, ModelSelection, Request, SystemUpdate
 from lifecycle.vocabulary.values import freeze
 
+from .cancellation import failure_in
 from .signal import CancelSignal
 
 log = logging.getLogger("lifecycle")
@@ -106,8 +107,11 @@ async def _guarded(
                 yield whole(chunk)
                 return
             yield chunk
-    except Exception as error:
-        yield failing(error, signal)
+    except BaseException as error:
+        failure = failure_in(error)
+        if failure is None:
+            raise
+        yield failing(failure, signal)
     finally:
         try:
             await close_stream(chunks)
@@ -115,7 +119,7 @@ async def _guarded(
             log.exception("the stream of the adapter %r could not be closed", request.config.provider)
 
 
-def failing(error: Exception, signal: CancelSignal) -> Finish:
+def failing(error: BaseException, signal: CancelSignal) -> Finish:
     """The terminal chunk that a failure of an adapter becomes (STR-04)."""
     failure = failure_of(error)
     aborted = signal.fired or failure.code == FailureCode.ABORTED
@@ -142,6 +146,9 @@ class Models:
 
     def __init__(self, models: Model | Mapping[str, Model], route: ModelSelection | str | None = None) -> None:
         """`route` is a selection, or `provider/model`; None takes the only model's own."""
+        for one in models.values() if isinstance(models, Mapping) else (models,):
+            if isinstance(one, type) or not hasattr(one, "prepare"):
+                raise TypeError(f"an agent's model is an adapter, or several by provider name; {one!r:.80} is none")
         self._models: dict[str, Model] = dict(models) if isinstance(models, Mapping) else {models.provider: models}
         self.selection = self._default(route)
 

@@ -81,7 +81,11 @@ class Prompt:
             return system
         if isinstance(system, str):
             return cls((Section("system", system),) if system else ())
-        return cls(system or ())
+        sections = tuple(system) if isinstance(system, Iterable) else (system,) if system is not None else ()
+        for one in sections:
+            if not isinstance(cast("object", one), Section):
+                raise PromptError(f"a prompt is a text, a Prompt or a list of Sections; {one!r:.80} is none of them")
+        return cls(sections)
 
     def assemble(self, agent: AgentHandle, tools: tuple[ToolSpec, ...] = ()) -> PromptAssembly:
         """The default of `system-prompt/assemble`: functions are called, variables not yet replaced.

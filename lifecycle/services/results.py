@@ -107,6 +107,30 @@ def plain(value: object) -> object:
     return value
 
 
+def shortened(content: Content, most: int) -> Content:
+    """`content` if it has at most `most` characters of text; else with a mark in place of what is too much.
+
+    It is left out between the first three quarters and the last one: what went wrong often stands at the end.
+    """
+    total = sum(len(block.text) for block in content if isinstance(block, TextBlock))
+    if total <= most:
+        return content
+    head, tail = most - most // 4, total - most // 4
+    mark = f"\n[... {tail - head:,} of {total:,} characters were left out here ...]\n"
+    kept: list[TextBlock | ImageBlock] = []
+    at = 0
+    for block in content:
+        if isinstance(block, TextBlock):
+            start, at = at, at + len(block.text)
+            if start < tail and at > head:
+                before, after = block.text[: max(0, head - start)], block.text[max(0, tail - start) :]
+                block = TextBlock(text=before + (mark if start <= head else "") + after)
+                if not block.text:
+                    continue
+        kept.append(block)
+    return tuple(kept)
+
+
 def parse_arguments(raw: str) -> FrozenDict | str:
     """The arguments that a model wrote: a frozen JSON object, an empty one for nothing; else `raw` itself (TLS-02).
 

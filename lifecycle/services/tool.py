@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-from asyncio import CancelledError, current_task
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +24,7 @@ from lifecycle.vocabulary.requests import ToolSpec
 from lifecycle.vocabulary.values import FrozenDict, mend
 
 from .callables import is_async, is_async_generator, is_generator, name_of
+from .cancellation import failure_in
 from .points import AgentHandle, ToolOutcome
 from .results import error_outcome, outcome_of, thaw
 from .schema import Check
@@ -195,12 +195,13 @@ class Tool:
             return outcome_of(await begin(), self.name)
         except ToolError as error:
             return error_outcome(error.code, error.message or error.code, type(error).__name__)
-        except (Exception, SystemExit) as error:
+        except SystemExit as error:
             return _failed(error)
-        except CancelledError as error:
-            if not _is_stray():
+        except BaseException as error:
+            failure = failure_in(error)
+            if failure is None:
                 raise
-            return _failed(error)
+            return _failed(failure)
 
     def _concluded(self, outcome: ToolOutcome | None, context: ToolContext, *, began: bool) -> ToolOutcome:
         """The outcome with what the context asked for; None where the body was cancelled."""
@@ -251,15 +252,6 @@ class _Begun:
 
 def _failed(error: BaseException) -> ToolOutcome:
     return error_outcome("TOOL_FAILED", render_chain(error), type(error).__name__)
-
-
-def _is_stray() -> bool:
-    """Whether an asyncio cancellation was asked of nobody here: the body awaited something that was cancelled."""
-    try:
-        task = current_task()
-    except RuntimeError:  # another event loop than asyncio's
-        return True
-    return task is None or task.cancelling() == 0
 
 
 def _told(error: Any) -> str:

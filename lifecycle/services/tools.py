@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import EllipsisType
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from lifecycle.errors import PromptError, ToolDefinitionError
 from lifecycle.vocabulary.requests import ToolSpec
@@ -107,6 +107,8 @@ def _make(
 ) -> Tool:
     if isinstance(function, Tool):
         raise ToolDefinitionError(f"{function.name} is a tool already; decorate its function once")
+    if not callable(function) or isinstance(function, type):
+        raise ToolDefinitionError(f"a tool is made of a function, not of {function!r:.80}")
     signature = read_signature(function, ToolContext, scope)
     own: str = getattr(function, "__name__", type(function).__name__)
     spec = ToolSpec(
@@ -195,6 +197,8 @@ class ToolRegistry:
         self._conditional = False
         self.open_sets = 0
         """How many resolved sets are not disposed yet."""
+        if isinstance(tools, (str, Mapping)) or not isinstance(cast("object", tools), Iterable):
+            raise ToolDefinitionError(f"an agent's tools are a list of tools or functions, not {tools!r:.80}")
         for one in tools:
             self.register(one)
 

@@ -238,12 +238,12 @@ class WitnessedAgent(Agent):
         with self._witness.sending(("followup" if target == "next-turn" else "steer") if wakeup else "inject"):
             return super()._send(content, target, wakeup=wakeup)
 
-    def cancel(self, cause: CancelCause = USER_CANCEL, *, keep_inbox: bool = False) -> None:
+    def cancel(self, cause: CancelCause = USER_CANCEL, *, keep_inbox: bool = False) -> bool:
         if self._run.tasks is not None:
             kept = keep_inbox or self.session.appending is not None
             self._witness.tell("dispose" if self._run.leaving else "cancel", cause.kind, keep=kept)
         try:
-            super().cancel(cause, keep_inbox=keep_inbox)
+            return super().cancel(cause, keep_inbox=keep_inbox)
         except BaseException:  # a veto keeps it from discarding: it may be half done, which no declaration speaks of
             self._witness.give_up()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import compress, count
 
 from .chunks import (
     BlockEnd,
@@ -138,3 +139,40 @@ def _identified(block: Block, index: int) -> Block:
     if isinstance(block, ToolCallBlock) and not block.id:
         return block.model_copy(update={"id": f"call-{index}"})
     return block
+
+
+def told_once(
+    blocks: tuple[Block, ...], replay: tuple[JsonValue, ...] | None
+) -> tuple[tuple[Block, ...], tuple[JsonValue, ...] | None]:
+    """`blocks` with one call an id, and the replay entries beside them.
+
+    A call that is told twice, as a preview and once more when it is whole, is one. Others that share an id by mistake
+    are told apart: each but the first gets an id of its own, and nothing is replayed that has the old one.
+    """
+    ids = [block.id for block in blocks if isinstance(block, ToolCallBlock)]
+    taken = set(ids)
+    if len(taken) == len(ids):
+        return blocks, replay
+    told: set[tuple[str, str, str]] = set()
+    used: set[str] = set()
+    kept: list[bool] = []
+    apart: list[Block] = []
+    for block in blocks:
+        fresh, one = True, block
+        if isinstance(block, ToolCallBlock):
+            said = block.id, block.name, block.arguments
+            fresh = said not in told
+            told.add(said)
+            if fresh and block.id in used:
+                one, replay = block.model_copy(update={"id": _another(block.id, taken)}), None
+            used.add(block.id)
+        apart.append(one)
+        kept.append(fresh)
+    return tuple(compress(apart, kept)), None if replay is None else tuple(compress(replay, kept))
+
+
+def _another(id: str, taken: set[str]) -> str:
+    """The first of `id-2`, `id-3`, ... that is free."""
+    made = next(f"{id}-{n}" for n in count(2) if f"{id}-{n}" not in taken)
+    taken.add(made)
+    return made

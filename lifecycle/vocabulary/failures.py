@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
 from pydantic import Field
 
@@ -79,7 +79,7 @@ def _rendered(error: BaseException, seen: set[int]) -> str:
     except Exception as wrong:  # of a class of somebody else's
         said = f"its text cannot be told ({type(wrong).__name__})"
     if isinstance(error, BaseExceptionGroup):
-        held: tuple[BaseException, ...] = error.exceptions
+        held = cast("BaseExceptionGroup[BaseException]", error).exceptions
         told = [_chain(one, seen) or type(one).__name__ for one in held[:_SHOWN]]
         rest = [f"and {len(held) - _SHOWN} more"] if len(held) > _SHOWN else []
         said = f"{said}: {'; '.join([*told, *rest])}"

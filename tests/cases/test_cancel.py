@@ -13,7 +13,7 @@ from lifecycle.services.points import POINTS, Mode, OverduePayload
 from lifecycle.testing import Beat, Call, Gate, GatedTool, Reply, ScriptedModel
 from lifecycle.vocabulary.chunks import Finish, ReasoningDelta, TextDelta, ToolCallDelta
 from lifecycle.vocabulary.events import AssistantMessageEvent, ToolResultEvent, TurnEnd, TurnStart
-from lifecycle.vocabulary.failures import COMPLETED, PARENT_CANCEL, USER_CANCEL, Aborted
+from lifecycle.vocabulary.failures import COMPLETED, DISPOSED_CANCEL, PARENT_CANCEL, USER_CANCEL, Aborted
 from lifecycle.vocabulary.messages import ReasoningBlock, TextBlock, text_of
 
 from ..conformance.kit import Scene, scene
@@ -187,11 +187,11 @@ async def test_c121_a_turn_has_one_end_which_the_first_cause_decides() -> None:
     async with scene([TextDelta(0, "all"), Finish(), gate], [gate, *Reply(text="ok").chunks()]) as s:
         s.agent.followup("one")
         await s.idle()
-        s.agent.cancel()  # a cancel of what has ended touches neither it nor what follows
+        assert not s.agent.cancel()  # nothing to cancel; what has ended stays as it is, and what follows is untouched
         s.agent.followup("two")
         await gate.reached()
-        s.agent.cancel(USER_CANCEL)
-        s.agent.cancel(PARENT_CANCEL)
+        assert s.agent.cancel(USER_CANCEL)
+        assert not s.agent.cancel(PARENT_CANCEL)
         await s.idle()
 
         assert s.reasons == [COMPLETED, ABORTED]
@@ -215,6 +215,31 @@ async def test_c122_what_was_seen_before_the_cancel_is_in_the_history_and_half_a
         s.agent.cancel()
         await s.idle()
         assert len(s.data(AssistantMessageEvent)) == 1  # nothing was seen, so nothing was said
+
+
+async def test_c121_a_cancel_says_whether_there_was_anything_to_cancel() -> None:
+    gate, maintenance = Gate(), Gate()
+    async with scene([gate, Finish()], Reply(text="ok")) as s:
+        assert not s.agent.cancel()
+        s.agent.inject("pending")
+        assert not s.agent.cancel()  # it is discarded all the same
+        assert s.agent.session.inbox.pending is False
+        s.agent.followup("one")
+        await gate.reached()
+        assert s.agent.cancel(keep_inbox=True)
+        s.agent.followup("late")
+        assert not s.agent.cancel()
+        await s.idle()
+        async with anyio.create_task_group() as group:
+
+            async def maintain(signal: object) -> None:
+                await maintenance.go()
+
+            group.start_soon(s.agent.run_maintenance, maintain)
+            await maintenance.reached()
+            assert s.agent.cancel()
+            assert not s.agent.cancel()
+            maintenance.open()
 
 
 @pytest.mark.parametrize("withdrawn", [False, True])
@@ -318,3 +343,36 @@ async def test_c127_the_stream_of_events_ends_after_a_tool_was_cancelled(swallow
                     told.append(occurrence.name)
     assert told[-2:] == ["turn/end", "agent/status"]
     assert told.count("tool/result") == len(calls)
+
+
+@pytest.mark.parametrize("lent", [False, True])
+async def test_c119_an_agent_inside_a_tool_is_settled_before_the_call_that_it_answers(lent: bool) -> None:
+    gate, told, inner_logs = Gate(), list[str](), list[list[object]]()
+    async with anyio.create_task_group() as group:
+
+        @tool(parallel=True)
+        async def delegate() -> str:
+            """Ask another agent."""
+            inner = Agent(ScriptedModel([gate, Finish()]), task_group=group if lent else None)
+            inner.session.observe(lambda event: told.append(event.type))
+            try:
+                async with inner:
+                    inner.followup("look into it")
+                    await inner.when_idle()
+            finally:
+                inner_logs.append(
+                    [event.data.reason for event in inner.session.events if isinstance(event.data, TurnEnd)]
+                )
+            return "never"
+
+        async with scene(Reply(calls=[("delegate", {}), ("delegate", {})]), Reply(text="ok"), tools=[delegate]) as s:
+            s.session.observe(lambda event: told.append(f"outer {event.type}"))
+            s.agent.followup("go")
+            await gate.reached()
+            s.agent.cancel()
+            await s.idle()
+            assert inner_logs == [[Aborted(reason=DISPOSED_CANCEL)]] * 2
+            assert max(n for n, name in enumerate(told) if name == "turn/end") < told.index("outer tool/result")
+            assert shape(s)[-2:] == [("call-1-1", "ABORTED"), ("call-1-2", "ABORTED")]
+            await s.say("more")
+            assert s.reasons == [ABORTED, COMPLETED]

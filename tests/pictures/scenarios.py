@@ -63,7 +63,7 @@ AFTER = " after next()"
 UNVISITED = frozenset({"agent/created", "agent/session-start", "session/flush"})
 """Hook points at which a scenario does nothing: no input is taken yet, or nobody dispatches them."""
 
-CANCELS: Mapping[str, Callable[[Agent], None]] = {
+CANCELS: Mapping[str, Callable[[Agent], bool]] = {
     "cancel": lambda agent: agent.cancel(),
     "cancel, keeping": lambda agent: agent.cancel(UserCancel(), keep_inbox=True),
     "cancel by a hook": lambda agent: agent.cancel(HookCancel(reason="enough")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lifecycle.vocabulary.assembly import Assembler
+from lifecycle.vocabulary.assembly import Assembler, told_once
 from lifecycle.vocabulary.chunks import (
     BlockEnd,
     BlockStart,
@@ -122,3 +122,23 @@ def test_set_06_usage_that_had_arrived_is_kept() -> None:
     usage = Usage(input_tokens=3)
 
     assert assembled(TextDelta(0, "a"), UsageReport(usage)).usage == usage
+
+
+def test_a_call_that_is_told_twice_is_one_and_its_replay_with_it() -> None:
+    blocks = say("so"), call("x", "1"), call("x", "1"), call("y", "1")
+
+    assert told_once(blocks, ("a", "b", "c", "d")) == ((*blocks[:2], blocks[3]), ("a", "b", "d"))
+
+
+def test_calls_that_share_an_id_are_told_apart_and_nothing_is_replayed_that_has_the_old_one() -> None:
+    blocks = call("x", "1"), call("x-2"), call("x", "2"), call("x", "2"), call("x", "3")
+
+    apart = call("x", "1"), call("x-2"), call("x-3", "2"), call("x-4", "3")
+    assert told_once(blocks, ("a",) * 5) == (apart, None)
+
+
+def test_an_answer_in_which_each_call_has_its_id_is_the_very_same() -> None:
+    blocks, replay = (call("x"), say("so"), call("y")), ("a", "b", "c")
+
+    assert told_once(blocks, replay) == (blocks, replay)
+    assert told_once(blocks, replay)[0] is blocks

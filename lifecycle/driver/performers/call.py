@@ -20,7 +20,7 @@ from lifecycle.services.points import (
     ResultPayload,
     ToolOutcome,
 )
-from lifecycle.services.results import error_outcome, outcome_of
+from lifecycle.services.results import error_outcome, outcome_of, shortened
 from lifecycle.services.tools import Tool, ToolContext
 from lifecycle.session.repair import OUTCOME_UNKNOWN
 from lifecycle.vocabulary.events import ApprovalAsked, ApprovalDecided, ApprovalOutcome, ToolResultEvent
@@ -45,7 +45,9 @@ def result_message(call: ToolCallRun) -> UserMessage:
     outcome, id = call.outcome, call.block.id
     assert outcome is not None
     block_of = _block if outcome is call.own else ToolResultBlock  # what a hook made is checked
-    block = block_of(tool_call_id=id, content=outcome.content, is_error=outcome.error is not None)
+    most = call.step.agent.options.max_result_chars
+    content = outcome.content if most is None else shortened(outcome.content, most)
+    block = block_of(tool_call_id=id, content=content, is_error=outcome.error is not None)
     seq = call.record.seq if call.record is not None else 0
     return _message(id=f"r{seq}", content=(block,), source=sealed({"kind": "tool", "callId": id}))
 

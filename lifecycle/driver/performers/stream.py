@@ -8,10 +8,12 @@ from typing import Any, cast
 
 from anyio.lowlevel import checkpoint
 
+from lifecycle.services.cancellation import failure_in
 from lifecycle.services.frames import StreamChunk, StreamEnd, StreamStart
 from lifecycle.services.model import close_stream, failing, whole
 from lifecycle.services.points import LlmStreamPayload, RequestErrorPayload, Retry, StreamPayload
 from lifecycle.services.signal import CancelSignal
+from lifecycle.vocabulary.assembly import told_once
 from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, TextDelta, Usage, failed, mended
 from lifecycle.vocabulary.events import AssistantAttempt, AssistantMessageEvent, Event
 from lifecycle.vocabulary.failures import MAX_TOKENS, Failure, FailureCode
@@ -83,8 +85,11 @@ async def _stream_alone(step: StepRun, attempt: Attempt) -> str | None:
                 chunk = await following()
             except StopAsyncIteration:
                 break
-            except Exception as error:
-                chunk = failing(error, signal)
+            except BaseException as error:
+                failure = failure_in(error)
+                if failure is None:
+                    raise
+                chunk = failing(failure, signal)
             more = accept(chunk)
             if attempt.frames % _PATIENCE == 0:
                 await checkpoint()
@@ -252,13 +257,14 @@ def settle_message(step: StepRun) -> None:
     attempt = _attempt(step)
     made = attempt.assembler.result()
     attempt.settling = True
-    attempt.settlement = _append_message(step, made.blocks, made.replay, made.finish.kind)
+    blocks, replay = told_once(made.blocks, made.replay)
+    attempt.settlement = _append_message(step, blocks, replay, made.finish.kind)
     turn, kind = step.turn, made.finish.kind
     if kind is FinishKind.MAX_TOKENS:
         turn.reason = MAX_TOKENS
     turn.pauses = turn.pauses + 1 if kind is FinishKind.PAUSE else 0
     turn.owed = 0 < turn.pauses <= step.agent.options.max_pauses
-    calls = [block for block in made.blocks if isinstance(block, ToolCallBlock)]
+    calls = [block for block in blocks if isinstance(block, ToolCallBlock)]
     step.pool = Pool(step, calls) if calls else None
 
 

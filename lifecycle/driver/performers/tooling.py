@@ -10,6 +10,7 @@ from contextlib import suppress
 import anyio
 
 from lifecycle.errors import DuplicateMessageError, StoreError
+from lifecycle.services.cancellation import this_task
 from lifecycle.services.tools import parse_arguments
 from lifecycle.session.repair import Parked
 from lifecycle.vocabulary.events import ToolCallEvent
@@ -187,6 +188,8 @@ class Pool:
 
     async def _run_body(self, call: ToolCallRun) -> None:
         drive, scopes = _drive(call), self._step.agent.scopes
+        workers, task = self._step.agent.workers, this_task()
+        workers.add(task)
         try:
             if self._asking is call:
                 await drive.run(ASK, scopes)
@@ -196,6 +199,7 @@ class Pool:
         except Exception as error:  # not the tool's: those are results
             self._fault = self._fault or error
         finally:
+            workers.discard(task)
             call.running = False
             self._running -= 1
             if self._asking is call:
