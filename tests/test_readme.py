@@ -97,6 +97,15 @@ DRIVEN = 'Agent(model, hooks=hooks, options=AgentOptions(lifecycle=ReviewedTurn,
 DRAWN = ("lifecycle", "diagrams", "mypkg.flow:ReviewedTurn", "--hooks", "mypkg.flow:hooks", "--view", "overview")
 
 
+APPROVED = """
+async def approve(payload, reason):  # in the first process and in every later one
+    return await my_ui.ask(payload.call.name, payload.arguments, reason)
+
+
+async with Agent.resume(store, id, model, tools=tools, hooks=hooks, options=AgentOptions(approve=approve)) as agent:
+    await agent.when_idle()
+""".strip()
+
 POLICIES = """
 from lifecycle.policies.compaction import compacting
 from lifecycle.policies.plan import PlanMode
@@ -121,8 +130,9 @@ def test_the_policies_add_up() -> None:
 def test_the_examples_are_python() -> None:
     example, *more = blocks("python")
 
-    known = (EXTENSION, DRIVEN, CHECKED, POLICIES)
+    known = (APPROVED, EXTENSION, DRIVEN, CHECKED, POLICIES)
     assert [block for block in more if block not in known and "McpServer" not in block] == []
+    compile(APPROVED, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     compile(example, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 

@@ -493,9 +493,7 @@ class Agent:
     def _rest(self) -> None:
         if self._run.drive is None:
             self._run.disposing = self._run.leaving
-            if self._run.watch is not None:
-                self._run.watch.cancel()
-                self._run.watch = None
+            self._run.unwatch()
             if self._rested is not None:
                 self._rested.set()
                 self._rested = None

@@ -104,6 +104,12 @@ class AgentRun:
     last_specs: tuple[ToolSpec, ...] | None = None
     last_generation: int = -1
 
+    def unwatch(self) -> None:
+        """The cancelled turn is over: nobody need be told that it takes long."""
+        if self.watch is not None:
+            self.watch.cancel()
+            self.watch = None
+
     def facts(self) -> AgentFacts:
         turn = self.turn
         healthy = turn is not None and turn.go_on

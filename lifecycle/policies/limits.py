@@ -58,8 +58,8 @@ def limiting(options: LimitOptions | None = None) -> Hooks:
             return await next()
         reason = f"the turn has taken {options.max_steps} steps, which is its limit"
         payload.agent.cancel(HookCancel(reason=reason), keep_inbox=True)
-        for message in payload.messages:  # said for this step, which is not to be
-            payload.agent.inject(message)
+        for message in payload.messages:  # said for a step that is not to be; a claim is not given back (CLM-04)
+            payload.agent.inject(message.model_copy(update={"id": f"{message.id}-after-{payload.turn}"}))
         return Reject(reason)
 
     def made(payload: CallPayload) -> int:

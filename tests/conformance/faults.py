@@ -48,6 +48,7 @@ SILENT = {
     "agent/session-start": "is told before any input can come",
     "agent/disposed": "is told when nothing runs any more",
     "agent/error": "is told in the stories that fail",
+    "agent/overdue": "is told of a turn that takes long to settle; here no time passes",
     "session/flush": "is dispatched by nobody yet",
 }
 """The hook points that the story does not come by, and why."""

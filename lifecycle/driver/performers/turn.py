@@ -23,6 +23,7 @@ def begin_turn(agent: AgentRun) -> TurnRun:
     """The next turn, or the one that is parked; its signal is a new one (TRN-12)."""
     turn = TurnRun(agent, agent.session.last_turn + 1) if agent.parked is None else agent.parked.turn
     agent.turn, agent.signal = turn, turn.signal
+    agent.unwatch()
     return turn
 
 
