@@ -12,9 +12,9 @@ import anyio
 
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.points import Ask, CallPayload
-from lifecycle.vocabulary.values import FrozenDict
 
 from .console import Console
+from .output import shorten
 
 REASON = "it was called with --ask"
 _LONGEST = 200
@@ -38,8 +38,8 @@ class Approval:
 
     async def __call__(self, payload: CallPayload, reason: str) -> bool:
         given = payload.arguments
-        arguments = given if isinstance(given, str) else _spelt(given)
-        self._console.say(f"May {payload.call.name} {arguments:.{_LONGEST}} run ({reason})? Answer y or n.")
+        arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        self._console.say(f"May {payload.call.name} {shorten(arguments, _LONGEST)} run ({reason})? Answer y or n.")
         answer = await self._line()
         if answer is None:
             self._console.say("There is no more input to answer with, so it may not.")
@@ -59,7 +59,3 @@ class Approval:
             self._rest += more
         line, _, self._rest = self._rest.partition(b"\n")
         return line.decode(errors="replace") or None
-
-
-def _spelt(arguments: FrozenDict) -> str:
-    return json.dumps(arguments, ensure_ascii=False)

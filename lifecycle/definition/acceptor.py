@@ -17,7 +17,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from lifecycle.vocabulary.events import event_rules
+from lifecycle.vocabulary.events import Event, Replace, event_rules
 from lifecycle.vocabulary.rules import FREE, Form, Rules, at
 
 from .language import IN_STEP, Known, Language, State
@@ -150,6 +150,10 @@ class Acceptor:
         if wrong is None:
             self.keep()
         return wrong
+
+    def take_event(self, event: Event) -> Divergence | None:
+        """`take`, of an event of a session."""
+        return self.take(event.type, event.data, replaces=isinstance(event.surface, Replace), ignorable=event.ignorable)
 
     def weigh(self, name: str, data: Any, *, replaces: bool = False, ignorable: bool = False) -> Divergence | None:
         """Judge one record without going on from it; `keep` does that."""

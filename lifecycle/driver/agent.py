@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,15 +24,7 @@ from lifecycle.services.tools import Tool, ToolRegistry
 from lifecycle.session.log import Session
 from lifecycle.session.store import Store
 from lifecycle.vocabulary.events import Event, InboxTarget
-from lifecycle.vocabulary.failures import (
-    DISPOSED_CANCEL,
-    USER_CANCEL,
-    CancelCause,
-    DisposedCancel,
-    HookCancel,
-    ParentCancel,
-    UserCancel,
-)
+from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL, CancelCause
 from lifecycle.vocabulary.messages import Block, UserMessage, user_message
 from lifecycle.vocabulary.requests import ModelSelection
 from lifecycle.vocabulary.values import trusted
@@ -51,7 +43,7 @@ log = logging.getLogger("lifecycle")
 
 T = TypeVar("T")
 _payload = trusted(EventPayload)
-_CAUSES = (UserCancel, ParentCancel, HookCancel, DisposedCancel)
+_CAUSES: tuple[type, ...] = get_args(get_args(CancelCause)[0])
 Input = str | UserMessage | Iterable[Block]
 
 

@@ -76,8 +76,7 @@ class Monitor:
 
         acceptor = Acceptor(self._alphabet)
         for event in self._session.events:
-            replaces = isinstance(event.surface, Replace)
-            if acceptor.take(event.type, event.data, replaces=replaces, ignorable=event.ignorable) is not None:
+            if acceptor.take_event(event) is not None:
                 self._blind = True
                 break
         return acceptor

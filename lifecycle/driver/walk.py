@@ -290,9 +290,8 @@ class Drive:
                         if isinstance(pending, Cuttable):
                             pending.signal.forget(self)
                             cut, spent = False, pending.signal.fired
-                    self._resume(
-                        step, result
-                    )  # out here, where what fails next is not taken to come of what failed now
+                    # Out here, where what fails next is not taken to come of what has failed now.
+                    self._resume(step, result)
             except anyio.get_cancelled_exc_class() as error:
                 cancelled = error
                 raise

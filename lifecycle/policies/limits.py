@@ -16,8 +16,9 @@ from lifecycle.errors import PolicyError
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.listeners import Next
 from lifecycle.services.points import AgentHandle, Allow, Ask, CallPayload, Deny, Enter, PreStepPayload, Reject
-from lifecycle.services.results import thaw
 from lifecycle.vocabulary.failures import HookCancel
+
+from .checks import check_numbers
 
 _Calls = Counter[tuple[str, str]]
 """How often each call was made: by the tool's name, and the arguments spelled in one way."""
@@ -34,13 +35,14 @@ class LimitOptions:
             again.
 
     Raises:
-        PolicyError: if a limit is less than 1.
+        PolicyError: if a limit is no whole number, or less than 1.
     """
 
     max_steps: int = 100
     same_calls: int | None = None
 
     def __post_init__(self) -> None:
+        check_numbers(self, whole=("max_steps", "same_calls"))
         for name, limit in (("max_steps", self.max_steps), ("same_calls", self.same_calls)):
             if limit is not None and limit < 1:
                 raise PolicyError(f"LimitOptions: {name} is {limit}; give it at least 1")
@@ -70,7 +72,7 @@ def limiting(options: LimitOptions | None = None) -> Hooks:
             count = _Calls()
         calls[payload.agent] = turn, count
         given = payload.arguments
-        said = given if isinstance(given, str) else json.dumps(thaw(given), sort_keys=True)
+        said = given if isinstance(given, str) else json.dumps(given, sort_keys=True)
         count[payload.call.name, said] += 1
         return count[payload.call.name, said]
 

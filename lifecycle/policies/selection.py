@@ -23,8 +23,8 @@ class ModelSwitch:
         agent = Agent(..., hooks=switch.hooks)
         switch.select("deep")
 
-    A choice while a step is open waits for the next
-    one, so that all attempts of a step use one route; the model is told of the switch once.
+    A choice while a step is open waits for the next one, so that all attempts of a step use one route; the model is
+    told of the switch once.
 
     Args:
         routes: What can be chosen, by name. What a route leaves open stays as the agent's own selection has it.

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from lifecycle.errors import (
     NotJsonError,
@@ -31,6 +31,7 @@ from lifecycle.vocabulary.events import (
     ToolCallEvent,
     TurnEnd,
     TurnStart,
+    event_of,
 )
 from lifecycle.vocabulary.requests import Header
 
@@ -47,7 +48,6 @@ from .view import View
 if TYPE_CHECKING:
     from .writing import Writer
 
-_new: Any = cast("Any", tuple).__new__  # what a named tuple's own constructor comes to, at half the price
 _PLAIN = frozenset({StepStart.type, StepEnd.type, ToolCallEvent.type})
 """The most frequent records of which nothing is kept but themselves."""
 _logger = logging.getLogger("lifecycle")
@@ -255,7 +255,7 @@ class Session:
             raise self._not_writable(data)
         if sources is not None:
             sources = tuple(sources)
-        event: Event = _new(Event, (len(self._events), self.clock(), data, surface, sources, ignorable))
+        event = event_of((len(self._events), self.clock(), data, surface, sources, ignorable))
         if surface is not None or sources is not None or data.on_surface:
             self.surface.check(event)
         splice = data if isinstance(data, InboxSpliced) else None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from lifecycle.definition.acceptor import Acceptor, alphabet_of
 from lifecycle.definition.revisions import NEWEST
 from lifecycle.errors import HookError, SimulationError, TurnCancelledError
-from lifecycle.vocabulary.events import Replace, TurnEnd, TurnStart, UserMessageEvent
+from lifecycle.vocabulary.events import TurnEnd, TurnStart, UserMessageEvent
 from lifecycle.vocabulary.failures import Failure
 
 from .actors import ScriptedFault
@@ -193,8 +193,7 @@ def log_is_legal(run: Simulated) -> Iterator[str]:
         return
     acceptor = Acceptor(alphabet_of(NEWEST))
     for event in run.events:
-        replaces = isinstance(event.surface, Replace)
-        wrong = acceptor.take(event.type, event.data, replaces=replaces, ignorable=event.ignorable)
+        wrong = acceptor.take_event(event)
         if wrong is not None:
             yield f"{event.type} at seq {event.seq} is no record of the lifecycle: {wrong.reason}"
             return

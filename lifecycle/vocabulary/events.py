@@ -410,22 +410,22 @@ def decode_event(line: str | bytes) -> Event:
     try:
         decoded = Opaque(name=name, payload=data) if kind is None else kind.decode(data)
         if len(raw) == _BARE:
-            return _event((seq, time, decoded, None, None, False))
+            return event_of((seq, time, decoded, None, None, False))
         surface = raw.get("surfaceOp")
         sources = raw.get("sourceEventSeqs")
         if surface is not None and surface != "append":
             surface = _surface_ops().validate_python(surface)
         if sources is not None:
             sources = tuple([int(source) for source in sources])
-        return _event((seq, time, decoded, surface, sources, ignorable))
+        return event_of((seq, time, decoded, surface, sources, ignorable))
     except (ValidationError, TypeError, ValueError) as wrong:
         raise SessionFormatError(f"event {seq} is no {name!r} as we know it: {wrong}") from wrong
 
 
 _BARE = 4
 """How many fields every event has."""
-_event: Callable[[tuple[Any, ...]], Event] = partial(cast("Any", tuple).__new__, Event)
-"""What the named tuple's own constructor comes to, at half the price."""
+event_of: Callable[[tuple[Any, ...]], Event] = partial(cast("Any", tuple).__new__, Event)
+"""The event of these fields: what the named tuple's own constructor comes to, at half the price."""
 
 
 def _parsed(line: str | bytes) -> Any:

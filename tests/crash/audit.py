@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from lifecycle.definition.acceptor import Acceptor
 from lifecycle.session.log import Session
 from lifecycle.session.repair import torn
-from lifecycle.vocabulary.events import Event, InboxSpliced, Replace, ToolCallEvent, UserMessageEvent
+from lifecycle.vocabulary.events import Event, InboxSpliced, ToolCallEvent, UserMessageEvent
 
 
 def illegal(events: Sequence[Event], *, whole: bool = True) -> str:
     """Why the definition does not make this log; empty if it does."""
     acceptor = Acceptor()
     for event in events:
-        wrong = acceptor.take(
-            event.type, event.data, replaces=isinstance(event.surface, Replace), ignorable=event.ignorable
-        )
+        wrong = acceptor.take_event(event)
         if wrong is not None:
             return f"event {event.seq} ({event.type}): {wrong}"
     wrong = acceptor.end() if whole else None
