@@ -52,7 +52,7 @@ class AgentOptions:
             the last effect of a phase, the event that follows. Serial hook points are dispatched without one.
 
     Raises:
-        ValueError: if a limit is no whole number, or too small to work with.
+        ValueError: if a limit is no whole number, or too small to work with, or the grace is no time.
     """
 
     system: str | Prompt | Iterable[Section] | None = None
@@ -81,3 +81,6 @@ class AgentOptions:
                 and (not isinstance(cast("object", limit), int) or limit < least)
             ):
                 raise ValueError(f"AgentOptions({name}=...) is a whole number of at least {least}, not {limit!r:.80}")
+        grace = cast("object", self.grace_seconds)
+        if not isinstance(grace, int | float) or not grace >= 0:
+            raise ValueError(f"AgentOptions(grace_seconds=...) is a number of at least 0, not {grace!r:.80}")

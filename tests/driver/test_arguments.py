@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,8 @@ def told(**given: Any) -> Callable[[], object]:
         (lambda: tool(int), ToolDefinitionError, "a tool is made of a function, not of <class 'int'>"),
         (told(system=5), PromptError, "a prompt is a text, a Prompt or a list of Sections; 5 is none"),
         (told(max_parallel_tools=0), ValueError, "a whole number of at least 1, not 0"),
+        (told(grace_seconds="5"), ValueError, "a number of at least 0, not '5'"),
+        (told(grace_seconds=math.nan), ValueError, "a number of at least 0, not nan"),
         (told(max_result_chars=-1), ValueError, "a whole number of at least 0, not -1"),
     ],
 )
