@@ -84,23 +84,23 @@ class Assembler:
                 self.add(cast("Single", row).chunk)
 
     def add(self, chunk: Chunk) -> None:
-        match chunk:
+        match chunk:  # in the order of how often they come
             case TextDelta():
                 self._grow("text", chunk.at, (chunk.text,))
-            case ReasoningDelta():
-                self._grow("reasoning", chunk.at, (chunk.text,))
             case ToolCallDelta():
                 self._grow_call(chunk.at, chunk.id, chunk.name, (chunk.arguments,))
+            case ReasoningDelta():
+                self._grow("reasoning", chunk.at, (chunk.text,))
+            case UsageReport():
+                self.usage = chunk.usage
+            case Finish():
+                self.finish = chunk
             case BlockStart():
                 self._drafts.setdefault(chunk.at, _Draft(chunk.block_type))
             case BlockEnd():
                 draft = self._drafts.setdefault(chunk.at, _Draft(chunk.block.type))
                 if draft.closed is None:  # the first end wins; what follows is a straggler
                     draft.closed = _identified(chunk.block, chunk.at)
-            case UsageReport():
-                self.usage = chunk.usage
-            case Finish():
-                self.finish = chunk
 
     def _grow(self, kind: str, index: int, texts: tuple[str, ...]) -> _Draft:
         draft = self._drafts.get(index)

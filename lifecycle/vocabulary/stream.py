@@ -157,15 +157,16 @@ def _all(values: object, kind: type[Any]) -> tuple[Any, ...]:
     return values
 
 
-def _goes_on(head: _Delta, chunk: _Delta) -> bool:
+def _goes_on(head: _Delta, chunk: Any) -> bool:
     """Whether `chunk` belongs to the run that `head`, of the same type, began."""
     if head.at != chunk.at or chunk.extra is not None:
         return False
     return not isinstance(chunk, ToolCallDelta) or head[1:3] == chunk[1:3]  # a run of calls shares id and name
 
 
-def _said(chunk: _Delta) -> str:
-    return chunk.arguments if isinstance(chunk, ToolCallDelta) else chunk.text
+def _said(chunk: Any) -> str:
+    said: str = chunk.arguments if isinstance(chunk, ToolCallDelta) else chunk.text
+    return said
 
 
 def _run(head: _Delta, dt: list[int], texts: list[str]) -> Row:
@@ -204,9 +205,9 @@ class StreamRecorder:
         for chunk, time in zip(self.chunks, self.times, strict=True):
             dt, before = time - before, time
             if head is not None:
-                if type(chunk) is type(head) and _goes_on(head, delta := cast("_Delta", chunk)):
+                if type(chunk) is type(head) and _goes_on(head, chunk):
                     dts.append(dt)  # nearly all do
-                    texts.append(_said(delta))
+                    texts.append(_said(chunk))
                     continue
                 rows.append(_run(head, dts, texts))
                 head = None
