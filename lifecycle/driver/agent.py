@@ -52,6 +52,7 @@ log = logging.getLogger("lifecycle")
 T = TypeVar("T")
 _payload = trusted(EventPayload)
 _CAUSES = (UserCancel, ParentCancel, HookCancel, DisposedCancel)
+_USUAL = AgentOptions()
 Input = str | UserMessage | Iterable[Block]
 
 
@@ -93,7 +94,7 @@ class Agent:
         _expect("hooks", hooks, Hooks)
         _expect("session", session, Session)
         _expect("options", options, AgentOptions)
-        options = options or AgentOptions()
+        options = options or _USUAL
         models = Models(model, route)
         if options.effort is not None and models.selection.effort is None:
             models.selection = models.selection.model_copy(update={"effort": options.effort})

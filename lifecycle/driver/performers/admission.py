@@ -215,7 +215,8 @@ def admit_header(step: StepRun) -> None:
     capacity = config.provider or "", config.model or "", None if prepared is None else prepared.context_window
     known = session.context
     if known is None or (known.provider, known.model, known.context_window) != capacity:
-        session.append(RequestContext(provider=capacity[0], model=capacity[1], context_window=capacity[2]))
+        made = RequestContext(provider=capacity[0], model=capacity[1], context_window=capacity[2])
+        session.append(made, proven=made.provider.isascii() and made.model.isascii())
     agent.requested = True
 
 
