@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from lifecycle.errors import AgentBusyError, AgentDisposedError, DuplicateMessageError, IllegalTransitionError
 from lifecycle.services.cancellation import this_task
-from lifecycle.services.hooks import Hooks
+from lifecycle.services.hooks import Hooks, tell
 from lifecycle.services.model import Model, Models
 from lifecycle.services.points import EventPayload, Payload, SessionStartPayload
 from lifecycle.services.prompt import Prompt
@@ -208,8 +208,9 @@ class Agent:
                 hooks.veto("session/append", EventPayload(self, event))
 
         def observe(event: Event) -> None:
-            if chains["session/event"]:
-                hooks.emit("session/event", _payload(agent=self, event=event))
+            heard = chains["session/event"]
+            if heard:
+                tell(heard, hooks.points["session/event"], _payload(agent=self, event=event))
             if feeds.open:
                 feeds.durable(event)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import field
-from os import urandom
 from typing import Annotated, Literal, TypeAlias
+from uuid import uuid4
 
 from pydantic import Field
 
@@ -61,7 +61,7 @@ USER = FrozenDict(kind="user")
 
 
 def _random_id() -> str:
-    return urandom(16).hex()
+    return uuid4().hex
 
 
 identities: ContextVar[Callable[[], str]] = ContextVar("identities", default=_random_id)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from anyio.lowlevel import checkpoint
 
@@ -127,11 +127,11 @@ async def _consume(step: StepRun, attempt: Attempt, chunks: AsyncIterator[Chunk]
             chunk = failing(failure, signal)
         if signal.cause is not None:
             return
-        kind, time = type(chunk), now()
-        if kind is Finish:
-            chunk = attempt.finish = whole(cast("Finish", chunk))
-        elif kind is not TextDelta or not cast("TextDelta", chunk).text.isascii():
+        if type(chunk) is Finish:
+            chunk = attempt.finish = whole(chunk)
+        elif type(chunk) is not TextDelta or not chunk.text.isascii():
             chunk = mended(chunk)
+        time = now()
         accepted.append(chunk)
         times.append(time)
         heard = chains[STREAM]
@@ -141,7 +141,7 @@ async def _consume(step: StepRun, attempt: Attempt, chunks: AsyncIterator[Chunk]
                 feeds.live(STREAM, payload)
             if heard:
                 agent.hooks.emit(STREAM, payload)
-        if kind is Finish:
+        if attempt.finish is not None:
             return
         if len(times) % _PATIENCE == 0:
             await checkpoint()
