@@ -37,7 +37,7 @@ class _Draft:
     """One block while it streams. `kind` is as yet unknown, or a type that we cannot build."""
 
     kind: str
-    parts: list[str] = field(default_factory=list[str])
+    parts: list[str] = field(default_factory=lambda: [])
     id: str | None = None
     name: str | None = None
     closed: Block | None = None
