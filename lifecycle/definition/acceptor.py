@@ -226,7 +226,7 @@ class Acceptor:
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def _references(self, name: str, kind: _Kind, data: Any) -> Divergence | None:
-        now, read = self._turn, _item if isinstance(data, dict) else getattr  # not `at`: all come by here
+        now, read = self._turn, _item if issubclass(type(data), dict) else getattr  # not `at`: all come by here
         if kind.needs_turn:
             turn = read(data, "turn", None)
             if not now.turn_open or turn != now.turn:
