@@ -11,7 +11,7 @@ A record costs a few look-ups; kept are the calls of the open step, and how many
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -158,7 +158,7 @@ class Acceptor:
     def weigh(self, name: str, data: Any, *, replaces: bool = False, ignorable: bool = False) -> Divergence | None:
         """Judge one record without going on from it; `keep` does that."""
         self._weighed = None
-        kind = self._kinds[name] if name in self._kinds else self._kind(name)
+        kind = self._kinds.get(name) or self._kind(name)
         if kind is None:
             return None if ignorable else self._unknown(name)
         rules = kind.rules
@@ -230,19 +230,18 @@ class Acceptor:
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def _references(self, name: str, kind: _Kind, data: Any) -> Divergence | None:
-        rules, now = kind.rules, self._turn
-        fields = cast("dict[str, Any] | None", data if isinstance(data, dict) else None)  # not `at`: all come by here
+        now, read = self._turn, _item if issubclass(type(data), dict) else getattr  # not `at`: all come by here
         if kind.needs_turn:
-            turn = getattr(cast(object, data), "turn", None) if fields is None else fields.get("turn")
+            turn = read(data, "turn", None)
             if not now.turn_open or turn != now.turn:
                 is_open = f"turn {now.turn} is open" if now.turn_open else "no turn is open"
                 return self._misfit(name, f"it says turn {turn}, where {is_open}")
         if kind.needs_step:
-            step = getattr(cast(object, data), "step", None) if fields is None else fields.get("step")
+            step = read(data, "step", None)
             if not now.step_open or step != now.step:
                 is_open = f"step {now.step} is open" if now.step_open else "no step is open"
                 return self._misfit(name, f"it says step {step}, where {is_open}")
-        return None if kind.plain else self._relations(name, rules, data)
+        return None if kind.plain else self._relations(name, kind.rules, data)
 
     def _relations(self, name: str, rules: Rules, data: Any) -> Divergence | None:
         now = self._turn
@@ -339,7 +338,7 @@ class Acceptor:
         if rules.adds:
             self._identities.setdefault(rules.adds, deque()).extend(self._ids(rules, data) or ())
         if rules.takes or rules.adds:
-            self._known = _known(fact for fact, ids in self._identities.items() if ids)
+            self._known = _known_facts(tuple([fact for fact, ids in self._identities.items() if ids]))
 
     def _forget(self) -> None:
         self._identities.clear()
@@ -402,13 +401,12 @@ class Acceptor:
 PASSING = _Kind(FREE, True, False, False, True)
 
 
+_item = cast("Callable[[Any, str, None], Any]", dict[str, Any].get)
+
+
 @cache
 def _known_facts(facts: tuple[str, ...]) -> Known:
     return STEPPING.union(facts)
-
-
-def _known(facts: Iterable[str]) -> Known:
-    return _known_facts(tuple(facts))
 
 
 def _told(letter: str) -> str:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from lifecycle.errors import AgentBusyError, AgentDisposedError, DuplicateMessageError, IllegalTransitionError
 from lifecycle.services.cancellation import this_task
-from lifecycle.services.hooks import Hooks
+from lifecycle.services.hooks import Hooks, tell
 from lifecycle.services.model import Model, Models
 from lifecycle.services.points import EventPayload, Payload, SessionStartPayload
 from lifecycle.services.prompt import Prompt
@@ -44,6 +44,7 @@ log = logging.getLogger("lifecycle")
 T = TypeVar("T")
 _payload = trusted(EventPayload)
 _CAUSES: tuple[type, ...] = get_args(get_args(CancelCause)[0])
+_USUAL = AgentOptions()
 Input = str | UserMessage | Iterable[Block]
 
 
@@ -85,7 +86,7 @@ class Agent:
         _expect("hooks", hooks, Hooks)
         _expect("session", session, Session)
         _expect("options", options, AgentOptions)
-        options = options or AgentOptions()
+        options = options or _USUAL
         models = Models(model, route)
         if options.effort is not None and models.selection.effort is None:
             models.selection = models.selection.model_copy(update={"effort": options.effort})
@@ -199,8 +200,9 @@ class Agent:
                 hooks.veto("session/append", EventPayload(self, event))
 
         def observe(event: Event) -> None:
-            if chains["session/event"]:
-                hooks.emit("session/event", _payload(agent=self, event=event))
+            heard = chains["session/event"]
+            if heard:
+                tell(heard, hooks.points["session/event"], _payload(agent=self, event=event))
             if feeds.open:
                 feeds.durable(event)
 

@@ -12,7 +12,6 @@ from weakref import ref
 
 import anyio
 
-from lifecycle.services.points import StatusPayload
 from lifecycle.vocabulary.events import Event
 
 
@@ -102,16 +101,18 @@ class EventStream:
 
     def put(self, occurrence: Occurrence) -> None:
         """Add what has happened; wakes whoever waits."""
-        if len(self._queue) >= self._most:
+        queue = self._queue
+        if len(queue) >= self._most:
             self._let_go()
-        self._queue.append(occurrence)
+        queue.append(occurrence)
         if self._arrived is not None:
             self._arrived.set()
             self._arrived = None
-        if occurrence.name == "agent/status" and self._until == "idle" and isinstance(occurrence, Live):
-            payload = occurrence.payload
-            if isinstance(payload, StatusPayload) and payload.status == "idle":
-                self.close()
+
+    def rest(self) -> None:
+        """The agent is idle: end here, if that is what is waited for."""
+        if self._until == "idle":
+            self.close()
 
     def _let_go(self) -> None:
         oldest = self._queue.popleft()
@@ -149,15 +150,19 @@ class Feeds:
         self.open = tuple(known for known in self.open if known is not dropped)
 
     def live(self, name: str, payload: Any) -> None:
-        """Hand a live event to every open stream."""
-        self._put(_new(Live, (name, payload, "live")))
+        """Hand a live event to every open stream; an idle status ends those that go no further."""
+        occurrence = _new(Live, (name, payload, "live"))
+        resting = name == "agent/status" and payload.status == "idle"
+        for known in self.open:
+            stream = known()
+            if stream is not None:
+                stream.put(occurrence)
+                if resting:
+                    stream.rest()
 
     def durable(self, event: Event) -> None:
         """Hand a durable event to every open stream."""
-        if self.open:
-            self._put(_new(Durable, (event.type, event, "durable")))
-
-    def _put(self, occurrence: Occurrence) -> None:
+        occurrence = _new(Durable, (event.type, event, "durable"))
         for known in self.open:
             stream = known()
             if stream is not None:

@@ -24,7 +24,7 @@ from lifecycle.services.prompt import Prompt
 from lifecycle.services.signal import CancelSignal
 from lifecycle.services.tools import StepTools, Tool, ToolContext, ToolRegistry
 from lifecycle.session.log import Session
-from lifecycle.vocabulary.assembly import Assembler
+from lifecycle.vocabulary.chunks import Finish
 from lifecycle.vocabulary.events import ApprovalAsked, Event, InboxTarget
 from lifecycle.vocabulary.failures import COMPLETED, DISPOSED_CANCEL, CancelCause, Failure, TurnEndReason
 from lifecycle.vocabulary.messages import ToolCallBlock, UserMessage
@@ -127,6 +127,10 @@ class AgentRun:
             self.escaped = error
         self.handle.cancel(DISPOSED_CANCEL, keep_inbox=True)
 
+    def heard(self, point: str) -> bool:
+        """Whether anybody would hear what is told there."""
+        return bool(self.hooks.chains[point]) or bool(self.feeds.open)
+
     def tell(self, point: str, payload: Callable[..., Any], *values: Any) -> None:
         """Tell live listeners: build the payload only if somebody hears it.
 
@@ -178,9 +182,8 @@ class Attempt:
 
     number: int
     recorder: StreamRecorder = field(default_factory=StreamRecorder)
-    assembler: Assembler = field(default_factory=Assembler)
-    frames: int = 0
-    """Chunk frames so far; the index of the next one."""
+    """The accepted chunks; each was told as the frame of its index."""
+    finish: Finish | None = None
     settling: bool = False
     """A settlement was tried; there is no second one."""
     settlement: Event | None = None

@@ -225,24 +225,8 @@ class Hooks(Listening):
         At a point whose fault is not contained (`agent/created`), the first exception is raised instead.
         """
         chain = self.chains[name]
-        if not chain:
-            return
-        point = self.points[name]
-        if point.mode is not Mode.EMIT:
-            self._dispatched(name, Mode.EMIT)
-        for listener in chain:
-            try:
-                returned = listener.function(payload)
-            except Exception:
-                if point.on_fault is not OnFault.CONTAINED:
-                    raise
-                log.exception("%s failed at %r; the failure is contained", listener.name, name)
-                continue
-            if returned is not None and hasattr(returned, "__await__"):
-                close(returned)
-                log.error(
-                    "%s returned an awaitable at %r, where nobody waits for it; it does not run", listener.name, name
-                )
+        if chain:
+            tell(chain, self._dispatched(name, Mode.EMIT), payload)
 
     def veto(self, name: str, payload: object) -> None:
         """Ask everybody, one after another, whether something may happen; who raises prevents it (ERR-05).
@@ -329,6 +313,23 @@ class Hooks(Listening):
             made = default(payload)
             return await made if hasattr(made, "__await__") else made
         return await descend(self._dispatched(name, Mode.WATERFALL), chain, 0, payload, default)
+
+
+def tell(chain: Chain, point: HookPoint, payload: object) -> None:
+    """What `Hooks.emit` does at a point where somebody listens."""
+    for listener in chain:
+        try:
+            returned = listener.function(payload)
+        except Exception:
+            if point.on_fault is not OnFault.CONTAINED:
+                raise
+            log.exception("%s failed at %r; the failure is contained", listener.name, point.name)
+            continue
+        if returned is not None and hasattr(returned, "__await__"):
+            close(returned)
+            log.error(
+                "%s returned an awaitable at %r, where nobody waits for it; it does not run", listener.name, point.name
+            )
 
 
 # -- helpers ------------------------------------------------------------------------------------------------------

@@ -41,6 +41,9 @@ class Section:
         _check_text(f"the section {self.name!r}", self.text)
 
 
+_NOTHING = PromptAssembly()
+
+
 class Prompt:
     """What the model is told before the conversation.
 
@@ -64,15 +67,18 @@ class Prompt:
     ) -> None:
         self.sections, self.contexts = tuple(sections), tuple(contexts)
         self.variables: Mapping[str, Text] = dict(variables or {})
+        self._last_key: tuple[ModelSelection | None, tuple[ToolSpec, ...]] | None = None
+        self._last = _NOTHING
+        self._rendered: tuple[PromptAssembly | None, Texts, Texts] = (None, (), ())
+        self._fixed = not (self.sections or self.contexts or self.variables)
+        if self._fixed:
+            return
         _check_unique("sections", [section.name for section in self.sections])
         _check_unique("contexts", [section.name for section in self.contexts])
         for name, value in self.variables.items():
             _check_text(f"the variable {name!r}", value)
         texts = [*(section.text for section in (*self.sections, *self.contexts)), *self.variables.values()]
         self._fixed = not any(callable(text) for text in texts)
-        self._last_key: tuple[ModelSelection | None, tuple[ToolSpec, ...]] | None = None
-        self._last = PromptAssembly()
-        self._rendered: tuple[PromptAssembly | None, Texts, Texts] = (None, (), ())
 
     @classmethod
     def of(cls, system: str | Prompt | Iterable[Section] | None) -> Prompt:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_jsonable_python
 
 from lifecycle.errors import NotJsonError
 from lifecycle.vocabulary.events import ToolFault
@@ -19,8 +19,7 @@ from lifecycle.vocabulary.values import FrozenDict, JsonValue, Value, freeze, me
 from .callables import close
 from .points import ToolOutcome
 
-# Once: `json.dumps` makes an encoder for each call, and `json.loads` looks for a mark that no text of ours has.
-_told, _parsed = json.JSONEncoder(ensure_ascii=False).encode, json.JSONDecoder().decode
+_encoded = json.JSONEncoder(ensure_ascii=False).encode  # once: `json.dumps` makes an encoder for each call
 
 
 def error_outcome(code: str, message: str, name: str | None = None) -> ToolOutcome:
@@ -59,7 +58,8 @@ def outcome_of(returned: object, tool: str) -> ToolOutcome:
     except Exception as wrong:  # a serializer of the value's own
         why = render_chain(wrong)
         return _invalid(returned, tool, f"{type(returned).__name__}, which could not be told as JSON: {why}")
-    return ToolOutcome(text(_told(value)), value=value)
+    told = str(value) if type(value) is int else _encoded(value)  # the same, at a tenth of the price
+    return ToolOutcome(text(told), value=value)
 
 
 def _mended(fault: ToolFault) -> ToolFault:
@@ -131,6 +131,14 @@ def shortened(content: Content, most: int) -> Content:
     return tuple(kept)
 
 
+def _parsed(raw: str) -> object:
+    """What JSON text spells. The quick parser gives up on lone surrogates, and on what is nested deeply and sound."""
+    try:
+        return from_json(raw)
+    except (ValueError, TypeError):
+        return json.loads(raw)
+
+
 def parse_arguments(raw: str) -> FrozenDict | str:
     """The arguments that a model wrote: a frozen JSON object, an empty one for nothing; else `raw` itself (TLS-02).
 
@@ -140,7 +148,7 @@ def parse_arguments(raw: str) -> FrozenDict | str:
     if not raw or raw.isspace():
         return FrozenDict()
     try:
-        loaded: object = _parsed(raw)
+        loaded = _parsed(raw)
         try:
             parsed: JsonValue = freeze(loaded)
         except NotJsonError:

@@ -175,12 +175,12 @@ class Tool:
         begun = _Begun(self.function, self._with(kwargs, context))
         outcome: ToolOutcome | None = None
         with context.signal.scope():
-            outcome = await self._outcome(begun if self.is_async else partial(anyio.to_thread.run_sync, begun))
+            outcome = await self._outcome(begun if self.is_async else partial(anyio.to_thread.run_sync, begun), {})
         return self._concluded(outcome, context, began=begun.began)
 
     async def run_uncut(self, kwargs: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """`run` of an async body, whose caller cancels it when the signal fires. `cut` then makes its outcome."""
-        outcome = await self._outcome(partial(self.function, **self._with(kwargs, context)))
+        outcome = await self._outcome(self.function, self._with(kwargs, context))
         return self._concluded(outcome, context, began=True)
 
     def cut(self, context: ToolContext) -> ToolOutcome:
@@ -190,9 +190,9 @@ class Tool:
     def _with(self, kwargs: Mapping[str, Any], context: ToolContext) -> Mapping[str, Any]:
         return kwargs if self._context is None else {**kwargs, self._context: context}
 
-    async def _outcome(self, begin: Callable[[], Awaitable[Any]]) -> ToolOutcome:
+    async def _outcome(self, begin: Callable[..., Awaitable[Any]], kwargs: Mapping[str, Any]) -> ToolOutcome:
         try:
-            return outcome_of(await begin(), self.name)
+            return outcome_of(await begin(**kwargs), self.spec.name)
         except ToolError as error:
             return error_outcome(error.code, error.message or error.code, type(error).__name__)
         except SystemExit as error:

@@ -48,7 +48,7 @@ from .view import View
 if TYPE_CHECKING:
     from .writing import Writer
 
-_PLAIN = frozenset({StepStart.type, StepEnd.type, ToolCallEvent.type})
+_PLAIN = frozenset({StepStart, StepEnd, ToolCallEvent})
 """The most frequent records of which nothing is kept but themselves."""
 _logger = logging.getLogger("lifecycle")
 _Callbacks: TypeAlias = "tuple[tuple[Callable[[Event], object]], ...]"
@@ -253,14 +253,16 @@ class Session:
             raise ReentrantAppendError(data.type, self._appending.type)
         if self._closed or self.read_only:
             raise self._not_writable(data)
-        if sources is not None:
-            sources = tuple(sources)
-        event = event_of((len(self._events), self.clock(), data, surface, sources, ignorable))
-        if surface is not None or sources is not None or data.on_surface:
-            self.surface.check(event)
-        splice = data if isinstance(data, InboxSpliced) else None
-        if splice is not None:
-            self.inbox.check(splice)
+        plain = surface is None and sources is None and type(data) in _PLAIN
+        cited = None if sources is None else tuple(sources)
+        event = event_of((len(self._events), self.clock(), data, surface, cited, ignorable))
+        splice: InboxSpliced | None = None
+        if not plain:
+            if surface is not None or cited is not None or data.on_surface:
+                self.surface.check(event)
+            if type(data) is InboxSpliced:
+                splice = data
+                self.inbox.check(splice)
         line = ""
         if (self._writer is not None or not proven) and is_too_long(line := encoded(event)):
             raise NotJsonError(data.type, "", f"is longer than {LONGEST_LINE >> 20} MiB, which no store is to keep")
@@ -268,7 +270,7 @@ class Session:
         try:
             for (veto,) in self._vetoes:
                 veto(event)
-            if surface is None and data.type in _PLAIN:
+            if plain:
                 self._events.append(event)
             else:
                 self._commit(event)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress, count
+from operator import itemgetter
+from typing import NamedTuple, cast
 
 from .chunks import (
     BlockEnd,
@@ -18,12 +21,15 @@ from .chunks import (
     UsageReport,
 )
 from .messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+from .stream import CallRun, Single, TextRun, TimedStream
 from .values import JsonValue, trusted
 
 _text, _reasoning, _tool_call = trusted(TextBlock), trusted(ReasoningBlock), trusted(ToolCallBlock)
 
 _CALLLESS = frozenset({FinishKind.MAX_TOKENS, FinishKind.CONTENT_FILTER, FinishKind.REFUSAL})
 """The finishes after which no call runs: the turn does not go on for its results (STR-08)."""
+_STOPPED, _NOTHING = Finish(), TimedStream()
+_KINDS = {"text-chunks": "text", "reasoning-chunks": "reasoning"}
 
 
 @dataclass(slots=True)
@@ -51,8 +57,7 @@ class _Draft:
                 return None
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
+class Assembled(NamedTuple):
     """What a finished stream amounts to."""
 
     blocks: tuple[Block, ...]
@@ -62,46 +67,53 @@ class Assembled:
 
 
 class Assembler:
-    """Collects chunks; constant work a chunk."""
+    """Collects chunks, one after another or those of a packed stream; constant work a chunk."""
 
     __slots__ = ("_drafts", "finish", "usage")
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TimedStream = _NOTHING) -> None:
         self._drafts: dict[int, _Draft] = {}
         self.finish: Finish | None = None
         self.usage: Usage | None = None
+        for row in stream.rows:
+            if type(row) is TextRun:
+                self._grow(_KINDS[row.type], row.at, row.texts)
+            elif type(row) is CallRun:
+                self._grow_call(row.at, row.id, row.name, row.args)
+            else:
+                self.add(cast("Single", row).chunk)
 
     def add(self, chunk: Chunk) -> None:
-        if type(chunk) is TextDelta:  # nearly all are
-            self._delta("text", chunk.at, chunk.text)
-            return
-        match chunk:
+        match chunk:  # in the order of how often they come
             case TextDelta():
-                self._delta("text", chunk.at, chunk.text)
-            case ReasoningDelta():
-                self._delta("reasoning", chunk.at, chunk.text)
+                self._grow("text", chunk.at, (chunk.text,))
             case ToolCallDelta():
-                draft = self._delta("tool-call", chunk.at, chunk.arguments)
-                draft.id = draft.id or chunk.id
-                draft.name = chunk.name if draft.name is None else draft.name
+                self._grow_call(chunk.at, chunk.id, chunk.name, (chunk.arguments,))
+            case ReasoningDelta():
+                self._grow("reasoning", chunk.at, (chunk.text,))
+            case UsageReport():
+                self.usage = chunk.usage
+            case Finish():
+                self.finish = chunk
             case BlockStart():
                 self._drafts.setdefault(chunk.at, _Draft(chunk.block_type))
             case BlockEnd():
                 draft = self._drafts.setdefault(chunk.at, _Draft(chunk.block.type))
                 if draft.closed is None:  # the first end wins; what follows is a straggler
                     draft.closed = _identified(chunk.block, chunk.at)
-            case UsageReport():
-                self.usage = chunk.usage
-            case Finish():
-                self.finish = chunk
 
-    def _delta(self, kind: str, index: int, text: str) -> _Draft:
+    def _grow(self, kind: str, index: int, texts: tuple[str, ...]) -> _Draft:
         draft = self._drafts.get(index)
         if draft is None:
             draft = self._drafts[index] = _Draft(kind)
         if draft.closed is None and draft.kind == kind:
-            draft.parts.append(text)
+            draft.parts += texts
         return draft
+
+    def _grow_call(self, index: int, id: str | None, name: str | None, arguments: tuple[str, ...]) -> None:
+        draft = self._grow("tool-call", index, arguments)
+        draft.id = draft.id or id
+        draft.name = name if draft.name is None else draft.name
 
     def result(self) -> Assembled:
         """The whole answer. A missing finish counts as stop.
@@ -109,25 +121,29 @@ class Assembler:
         Calls that must not run are left out, with the replay entries beside them: all of them where the answer was
         cut off or withheld, and those that were never closed where nobody said that the answer is whole.
         """
-        finish = self.finish or Finish()
-        drafts = [(draft, draft.build(index)) for index, draft in self._in_order()]
-        built = [(block, self._stays(draft, block)) for draft, block in drafts if block is not None]
+        finish = self.finish or _STOPPED
+        built: list[Block] = []
+        kept: list[bool] = []
+        for index, draft in self._in_order():
+            block = draft.build(index)
+            if block is not None:
+                built.append(block)
+                kept.append(type(block) is not ToolCallBlock or self._runs(draft))
         replay = finish.replay if finish.replay is not None and len(finish.replay) == len(built) else None
         if replay is not None:
-            replay = tuple(entry for entry, (_, stays) in zip(replay, built, strict=True) if stays)
-        return Assembled(tuple(block for block, stays in built if stays), replay, finish, self.usage)
+            replay = tuple(compress(replay, kept))
+        return Assembled(tuple(compress(built, kept)), replay, finish, self.usage)
 
-    def _stays(self, draft: _Draft, block: Block) -> bool:
+    def _runs(self, draft: _Draft) -> bool:
+        """Whether a call may run that the model has asked for."""
         finish = self.finish
-        if not isinstance(block, ToolCallBlock):
-            return True
         if finish is None or finish.kind is FinishKind.UNKNOWN:
             return draft.closed is not None
         return finish.kind not in _CALLLESS
 
-    def _in_order(self) -> list[tuple[int, _Draft]]:
-        drafts = list(self._drafts.items())
-        return sorted(drafts) if len(drafts) > 1 else drafts
+    def _in_order(self) -> Iterable[tuple[int, _Draft]]:
+        drafts = self._drafts.items()
+        return sorted(drafts, key=itemgetter(0)) if len(drafts) > 1 else drafts
 
     def visible(self) -> tuple[Block, ...]:
         """The text and reasoning that a cancelled stream has shown so far; empty if only blanks."""

@@ -17,6 +17,7 @@ from .values import freeze_object
 
 _new: Any = cast("Any", tuple).__new__  # what a named tuple's own constructor comes to, at half the price
 _Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
+_DELTAS = frozenset((TextDelta, ReasoningDelta, ToolCallDelta))
 
 
 class TextRun(NamedTuple):
@@ -156,60 +157,66 @@ def _all(values: object, kind: type[Any]) -> tuple[Any, ...]:
     return values
 
 
-def _same_run(head: _Delta | None, chunk: _Delta) -> bool:
-    if head is None or head.type != chunk.type or head.at != chunk.at:
+def _goes_on(head: _Delta, chunk: Any) -> bool:
+    """Whether `chunk` belongs to the run that `head`, of the same type, began."""
+    if head.at != chunk.at or chunk.extra is not None:
         return False
     return not isinstance(chunk, ToolCallDelta) or head[1:3] == chunk[1:3]  # a run of calls shares id and name
 
 
-class StreamRecorder:
-    """Packs chunks as they are accepted. Constant work a chunk."""
+def _said(chunk: Any) -> str:
+    said: str = chunk.arguments if isinstance(chunk, ToolCallDelta) else chunk.text
+    return said
 
-    __slots__ = ("_clock", "_dt", "_head", "_rows", "_start", "_texts")
+
+def _run(head: _Delta, dt: list[int], texts: list[str]) -> Row:
+    made: Row
+    if isinstance(head, ToolCallDelta):
+        made = _new(CallRun, (head.at, tuple(dt), tuple(texts), head.id, head.name))
+    else:
+        made = _new(TextRun, (_NAMES[type(head)], head.at, tuple(dt), tuple(texts)))
+    return made
+
+
+class StreamRecorder:
+    """Keeps chunks as they are accepted; they are packed when somebody asks."""
+
+    __slots__ = ("chunks", "times")
 
     def __init__(self) -> None:
-        self._start: int | None = None
-        self._clock = 0
-        self._rows: list[Row] = []
-        self._head: _Delta | None = None
-        self._dt: list[int] = []
-        self._texts: list[str] = []
+        self.chunks: list[Chunk] = []
+        self.times: list[int] = []
+        """When each was accepted, in epoch milliseconds."""
 
     def add(self, chunk: Chunk, time: int) -> None:
         """Accept `chunk` at `time`, in epoch milliseconds."""
-        if self._start is None:
-            self._start = self._clock = time
-        dt = time - self._clock
-        self._clock = time
-        head = self._head
-        if type(chunk) is TextDelta and type(head) is TextDelta and chunk.at == head.at and chunk.extra is None:
-            self._dt.append(dt)  # nearly all go on where the last one was
-            self._texts.append(chunk.text)
-            return
-        if chunk.extra is not None or not isinstance(chunk, (TextDelta, ReasoningDelta, ToolCallDelta)):
-            if head is not None:
-                self._close()
-            self._rows.append(_new(Single, (dt, chunk)))
-            return
-        if not _same_run(head, chunk):
-            self._close()
-            self._head = chunk
-        self._dt.append(dt)
-        self._texts.append(chunk.arguments if isinstance(chunk, ToolCallDelta) else chunk.text)
-
-    def _close(self) -> None:
-        head = self._head
-        if head is None:
-            return
-        dt, texts = tuple(self._dt), tuple(self._texts)
-        if isinstance(head, ToolCallDelta):
-            self._rows.append(CallRun(head.at, dt, texts, head.id, head.name))
-        else:
-            self._rows.append(TextRun(_NAMES[type(head)], head.at, dt, texts))
-        self._head = None
-        self._dt, self._texts = [], []
+        self.chunks.append(chunk)
+        self.times.append(time)
 
     def stream(self) -> TimedStream:
         """What was accepted so far. The recorder goes on where it was."""
-        self._close()
-        return TimedStream(self._start or 0, tuple(self._rows))
+        if not self.times:
+            return TimedStream()
+        rows: list[Row] = []
+        start = before = self.times[0]
+        head: _Delta | None = None
+        dts: list[int] = []
+        texts: list[str] = []
+        for chunk, time in zip(self.chunks, self.times, strict=True):
+            dt, before = time - before, time
+            if head is not None:
+                if type(chunk) is type(head) and _goes_on(head, chunk):
+                    dts.append(dt)  # nearly all do
+                    texts.append(_said(chunk))
+                    continue
+                rows.append(_run(head, dts, texts))
+                head = None
+            if type(chunk) in _DELTAS and chunk.extra is None:
+                head = cast("_Delta", chunk)
+                dts, texts = [dt], [_said(head)]
+            else:
+                rows.append(_new(Single, (dt, chunk)))
+        if head is not None:
+            rows.append(_run(head, dts, texts))
+        made: TimedStream = _new(TimedStream, (start, tuple(rows)))
+        return made

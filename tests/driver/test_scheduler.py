@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 import anyio
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lifecycle import Accept, Agent, AgentOptions, Allow, Ask, Block, Deny, Hooks, ToolContext, tool
+from lifecycle.driver.runs import StepRun
 from lifecycle.services.listeners import Next
 from lifecycle.services.points import CallPayload, EventPayload, PostCallPayload, ResultPayload
 from lifecycle.testing import Call, Reply, ScriptedModel
@@ -290,3 +292,25 @@ async def test_the_pool_keeps_its_promises(batch: Batch) -> None:
     elif not play.cancelled:
         assert play.ends == ["error"]
         assert sorted(play.codes) == [*range(batch.refuse or 0)], "nothing is committed after a failure"
+
+
+async def test_a_step_that_has_ended_is_freed_at_once_and_not_left_to_the_collector() -> None:
+    @tool
+    async def work() -> str:
+        return "done"
+
+    works = Reply(calls=[("work", {})])
+    model = ScriptedModel(works, works, Reply(text="ok"))
+    gc.collect()
+    gc.disable()
+    try:
+        async with Agent(model, tools=[work]) as agent:
+            agent.followup("go")
+            with anyio.fail_after(5):
+                await agent.when_idle()
+            left = [one for one in gc.get_objects() if type(one) is StepRun and one.agent.handle is agent]
+    finally:
+        gc.enable()
+
+    assert agent.session.open_turn is None
+    assert left == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
 
 from lifecycle.vocabulary.assembly import Assembler, told_once
 from lifecycle.vocabulary.chunks import (
@@ -18,6 +19,8 @@ from lifecycle.vocabulary.chunks import (
     UsageReport,
 )
 from lifecycle.vocabulary.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+
+from .strategies import recorded, timed_chunks
 
 
 def assembled(*chunks: Chunk) -> Assembler:
@@ -142,3 +145,11 @@ def test_an_answer_in_which_each_call_has_its_id_is_the_very_same() -> None:
 
     assert told_once(blocks, replay) == (blocks, replay)
     assert told_once(blocks, replay)[0] is blocks
+
+
+@given(timed_chunks)
+def test_a_packed_stream_amounts_to_what_its_chunks_do_one_by_one(timed: list[tuple[Chunk, int]]) -> None:
+    packed, one_by_one = Assembler(recorded(timed)), assembled(*(chunk for chunk, _ in timed))
+
+    assert packed.result() == one_by_one.result()
+    assert packed.visible() == one_by_one.visible()

@@ -186,11 +186,10 @@ def admit_snapshot(step: StepRun) -> None:
     """Admit the runtime context if the surface does not hold it as it is now (ADM-08, ADM-09)."""
     session = step.agent.session
     retained = session.surface.snapshot
-    contexts = [context for context in step.contexts if context.text]
-    if not contexts and retained is None:
+    if not step.contexts and retained is None:
         return
-    sections = tuple(FrozenDict(name=context.name, text=context.text) for context in contexts)
-    told = "\n\n".join(context.text for context in contexts) or "There is no runtime context any more."
+    sections = tuple(FrozenDict(name=context.name, text=context.text) for context in step.contexts)
+    told = "\n\n".join(context.text for context in step.contexts) or "There is no runtime context any more."
     content = text(f"Current runtime context. It supersedes earlier runtime context.\n\n{told}")
     if retained is not None and retained.content == content and retained.source.get("sections") == sections:
         return
@@ -215,7 +214,8 @@ def admit_header(step: StepRun) -> None:
     capacity = config.provider or "", config.model or "", None if prepared is None else prepared.context_window
     known = session.context
     if known is None or (known.provider, known.model, known.context_window) != capacity:
-        session.append(RequestContext(provider=capacity[0], model=capacity[1], context_window=capacity[2]))
+        made = RequestContext(provider=capacity[0], model=capacity[1], context_window=capacity[2])
+        session.append(made, proven=made.provider.isascii() and made.model.isascii())
     agent.requested = True
 
 

@@ -131,4 +131,4 @@ def end(step: StepRun) -> None:
         try:
             step.agent.session.append(_ended(turn=step.turn.number, step=step.number), proven=True)
         finally:
-            step.published = None
+            step.published = step.pool = None  # a pool knows its step: neither would go before the collector comes

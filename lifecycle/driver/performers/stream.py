@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, cast
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 from anyio.lowlevel import checkpoint
 
@@ -13,13 +15,14 @@ from lifecycle.services.frames import StreamChunk, StreamEnd, StreamStart
 from lifecycle.services.model import close_stream, failing, whole
 from lifecycle.services.points import LlmStreamPayload, RequestErrorPayload, Retry, StreamPayload
 from lifecycle.services.signal import CancelSignal
-from lifecycle.vocabulary.assembly import told_once
+from lifecycle.vocabulary.assembly import Assembler, told_once
 from lifecycle.vocabulary.chunks import Chunk, Finish, FinishKind, TextDelta, Usage, failed, mended
 from lifecycle.vocabulary.events import AssistantAttempt, AssistantMessageEvent, Event
 from lifecycle.vocabulary.failures import MAX_TOKENS, Failure, FailureCode
 from lifecycle.vocabulary.messages import AssistantMessage, Block, ToolCallBlock
 from lifecycle.vocabulary.requests import Request
-from lifecycle.vocabulary.values import JsonValue, sealed, trusted
+from lifecycle.vocabulary.stream import TimedStream
+from lifecycle.vocabulary.values import FrozenDict, JsonValue, sealed, trusted
 
 from ..runs import Attempt, StepRun
 from ..walk import Cuttable, Flow
@@ -54,18 +57,20 @@ def _stream_kept(step: StepRun, kept: Coroutine[Any, Any, None]) -> Flow:
 
 
 def _stream(step: StepRun) -> Cuttable | Coroutine[Any, Any, str | None] | None:
-    signal, attempt = step.signal, Attempt(step.attempts)
+    agent, signal, attempt = step.agent, step.signal, Attempt(step.attempts)
     step.attempt = attempt
-    _tell(step, attempt, lambda id: StreamStart(id, attempt.number, step.turn.number, step.number))
-    if signal.cause is not None:  # by a listener of the start: the adapter is not called
-        return None
-    if step.agent.hooks.chains["llm/stream"]:
+    if agent.heard(STREAM):
+        start = StreamStart(_attempt_id(step, attempt), attempt.number, step.turn.number, step.number)
+        agent.tell(STREAM, StreamPayload, start)
+        if signal.cause is not None:  # by a listener of the start: the adapter is not called
+            return None
+    if agent.hooks.chains["llm/stream"]:
         return _stream_wrapped(step, attempt)
     return Cuttable(_stream_alone(step, attempt), signal)
 
 
 async def _stream_alone(step: StepRun, attempt: Attempt) -> str | None:
-    """Consume the adapter's own stream. What the adapter raises is the end of its stream (STR-04)."""
+    """Consume the adapter's own stream."""
     request, bound, signal = step.request, step.bound, step.signal
     assert request is not None
     chunks: AsyncIterator[Chunk] | None = None
@@ -78,21 +83,7 @@ async def _stream_alone(step: StepRun, attempt: Attempt) -> str | None:
                 chunks = bound.prepared.open(request, signal)
             except Exception as error:
                 chunks = _just(failing(error, signal))
-        accept = _acceptance(step, attempt)
-        following, more = chunks.__anext__, True
-        while more:
-            try:
-                chunk = await following()
-            except StopAsyncIteration:
-                break
-            except BaseException as error:
-                failure = failure_in(error)
-                if failure is None:
-                    raise
-                chunk = failing(failure, signal)
-            more = accept(chunk)
-            if attempt.frames % _PATIENCE == 0:
-                await checkpoint()
+        await _consume(step, attempt, chunks, own=True)
     finally:
         try:
             await close_stream(chunks)
@@ -106,13 +97,8 @@ async def _stream_wrapped(step: StepRun, attempt: Attempt) -> str | None:
     adapters: list[AsyncIterator[Chunk]] = []
     try:
         chunks = await _wrapped(step, adapters)
-        accept = _acceptance(step, attempt)
         try:
-            async for chunk in chunks:
-                if not accept(chunk):
-                    break
-                if attempt.frames % _PATIENCE == 0:
-                    await checkpoint()
+            await _consume(step, attempt, aiter(chunks), own=False)
         finally:
             await close_stream(chunks)
     finally:  # a wrapper that is closed early does not close what it wraps
@@ -121,47 +107,55 @@ async def _stream_wrapped(step: StepRun, attempt: Attempt) -> str | None:
     return _outcome(step, attempt)
 
 
-def _outcome(step: StepRun, attempt: Attempt) -> str | None:
-    """The event that follows a stream that has ended."""
-    if step.signal.cause is not None:
-        return None
-    finish = attempt.assembler.finish
-    if finish is None or not finish.kind.failed:
-        return "succeed"
-    attempt.failure = finish.failure or _unexplained(finish)
-    return "fail"
-
-
-def _acceptance(step: StepRun, attempt: Attempt) -> Callable[[Chunk], bool]:
-    """What takes in one chunk after another, up to the first finish; returns whether there may be more.
+async def _consume(step: StepRun, attempt: Attempt, chunks: AsyncIterator[Chunk], *, own: bool) -> None:
+    """Take in one chunk after another, up to the first finish. What an adapter's `own` raises is one (STR-04).
 
     A chunk that comes after the signal has fired is neither assembled, nor framed, nor kept (STR-03).
     """
-    agent, signal, id = step.agent, step.signal, _attempt_id(step, attempt)
-    add, record, now = attempt.assembler.add, attempt.recorder.add, agent.session.clock
-    feeds, chains, handle, number = agent.feeds, agent.hooks.chains, agent.handle, attempt.number
-
-    def accept(chunk: Chunk) -> bool:
+    agent, signal, id, number = step.agent, step.signal, _attempt_id(step, attempt), attempt.number
+    accepted, times, now = attempt.recorder.chunks, attempt.recorder.times, agent.session.clock
+    feeds, chains, handle, following = agent.feeds, agent.hooks.chains, agent.handle, chunks.__anext__
+    while True:
+        try:
+            chunk = await following()
+        except StopAsyncIteration:
+            return
+        except BaseException as error:
+            failure = failure_in(error) if own else None
+            if failure is None:
+                raise
+            chunk = failing(failure, signal)
         if signal.cause is not None:
-            return False
-        kind, time = type(chunk), now()
-        if kind is Finish:
-            chunk = whole(cast("Finish", chunk))
-        elif kind is not TextDelta or not cast("TextDelta", chunk).text.isascii():
+            return
+        if type(chunk) is Finish:
+            chunk = attempt.finish = whole(chunk)
+        elif type(chunk) is not TextDelta or not chunk.text.isascii():
             chunk = mended(chunk)
-        add(chunk)
-        record(chunk, time)
+        time = now()
+        accepted.append(chunk)
+        times.append(time)
         heard = chains[STREAM]
         if heard or feeds.open:
-            payload = StreamPayload(handle, StreamChunk(id, number, attempt.frames, time, chunk))
+            payload = StreamPayload(handle, StreamChunk(id, number, len(times) - 1, time, chunk))
             if feeds.open:
                 feeds.live(STREAM, payload)
             if heard:
                 agent.hooks.emit(STREAM, payload)
-        attempt.frames += 1
-        return kind is not Finish
+        if attempt.finish is not None:
+            return
+        if len(times) % _PATIENCE == 0:
+            await checkpoint()
 
-    return accept
+
+def _outcome(step: StepRun, attempt: Attempt) -> str | None:
+    """The event that follows a stream that has ended."""
+    if step.signal.cause is not None:
+        return None
+    finish = attempt.finish
+    if finish is None or not finish.kind.failed:
+        return "succeed"
+    attempt.failure = finish.failure or _unexplained(finish)
+    return "fail"
 
 
 def _adapter(step: StepRun, request: Request | None) -> AsyncIterator[Chunk]:
@@ -225,12 +219,6 @@ def _attempt_id(step: StepRun, attempt: Attempt) -> str:
     return f"{step.turn.number}.{step.number}.{attempt.number}"
 
 
-def _tell(step: StepRun, attempt: Attempt, frame: Callable[[str], StreamStart | StreamEnd]) -> None:
-    agent = step.agent
-    if agent.feeds.open or agent.hooks.chains[STREAM]:
-        agent.tell(STREAM, StreamPayload, frame(_attempt_id(step, attempt)))
-
-
 @STEP(f"{STREAM}:end", f"{STREAM}:cut")
 def tell_end(step: StepRun) -> None:
     """Tell the end of a dispatched stream, once, after its settlement (SET-04)."""
@@ -238,14 +226,12 @@ def tell_end(step: StepRun) -> None:
     if attempt is None or attempt.ended:
         return
     attempt.ended = True
-    event = attempt.settlement
-
-    def frame(id: str) -> StreamEnd:
-        if event is None:
-            return StreamEnd(id, attempt.number, attempt.frames, "abandoned")
-        return StreamEnd(id, attempt.number, attempt.frames, "committed", event.type, event.seq)
-
-    _tell(step, attempt, frame)
+    if step.agent.heard(STREAM):
+        id, frames, event = _attempt_id(step, attempt), len(attempt.recorder.chunks), attempt.settlement
+        end = StreamEnd(id, attempt.number, frames, "abandoned")
+        if event is not None:
+            end = replace(end, outcome="committed", event_type=event.type, seq=event.seq)
+        step.agent.tell(STREAM, StreamPayload, end)
 
 
 # -- settlement ---------------------------------------------------------------------------------------------------
@@ -255,16 +241,18 @@ def tell_end(step: StepRun) -> None:
 def settle_message(step: StepRun) -> None:
     """Record the answer (SET-01), and what it asks for: tools, another request, or the end of the turn."""
     attempt = _attempt(step)
-    made = attempt.assembler.result()
+    stream = attempt.recorder.stream()
+    made = Assembler(stream).result()
     attempt.settling = True
     blocks, replay = told_once(made.blocks, made.replay)
-    attempt.settlement = _append_message(step, blocks, replay, made.finish.kind)
-    turn, kind = step.turn, made.finish.kind
+    kind = made.finish.kind
+    attempt.settlement = _append_message(step, stream, blocks, replay, kind, made.usage)
+    turn = step.turn
     if kind is FinishKind.MAX_TOKENS:
         turn.reason = MAX_TOKENS
     turn.pauses = turn.pauses + 1 if kind is FinishKind.PAUSE else 0
     turn.owed = 0 < turn.pauses <= step.agent.options.max_pauses
-    calls = [block for block in blocks if isinstance(block, ToolCallBlock)]
+    calls = [block for block in blocks if type(block) is ToolCallBlock]
     step.pool = Pool(step, calls) if calls else None
 
 
@@ -272,12 +260,14 @@ def settle_message(step: StepRun) -> None:
 def settle_visible(step: StepRun) -> None:
     """Record the visible prefix of a stream that was cut off (SET-06); one that had failed has none (SET-08)."""
     attempt = step.attempt
-    if attempt is None or attempt.settling or (attempt.assembler.finish or Finish()).kind.failed:
+    if attempt is None or attempt.settling or (attempt.finish is not None and attempt.finish.kind.failed):
         return
-    blocks = attempt.assembler.visible()
+    stream = attempt.recorder.stream()
+    assembler = Assembler(stream)
+    blocks = assembler.visible()
     if blocks:
         attempt.settling = True
-        attempt.settlement = _append_message(step, blocks, None, FinishKind.ABORTED)
+        attempt.settlement = _append_message(step, stream, blocks, None, FinishKind.ABORTED, assembler.usage)
 
 
 @STEP("assistant/attempt", "assistant/attempt:cut")
@@ -294,15 +284,19 @@ def settle_attempt(step: StepRun) -> None:
 
 
 def _append_message(
-    step: StepRun, blocks: tuple[Block, ...], replay: tuple[JsonValue, ...] | None, finish: FinishKind
+    step: StepRun,
+    stream: TimedStream,
+    blocks: tuple[Block, ...],
+    replay: tuple[JsonValue, ...] | None,
+    finish: FinishKind,
+    usage: Usage | None,
 ) -> Event:
-    session, attempt, request = step.agent.session, _attempt(step), step.request
+    session, request = step.agent.session, step.request
     assert request is not None
-    usage = attempt.assembler.usage
     message = _message(
         id=f"a{session.next_seq}",
         content=blocks,
-        source=sealed({"kind": "model", "provider": request.config.provider, "model": request.config.model}),
+        source=_route(request.config.provider, request.config.model),
         replay=replay,
     )
     return session.append(
@@ -310,7 +304,7 @@ def _append_message(
             turn=step.turn.number,
             step=step.number,
             message=message,
-            stream=attempt.recorder.stream(),
+            stream=stream,
             finish=finish,
             usage=usage if usage is None or type(usage) is Usage else Usage.model_validate(usage),
             interrupted=True if finish is FinishKind.ABORTED else None,
@@ -318,6 +312,12 @@ def _append_message(
         surface="append",
         proven=True,  # as above
     )
+
+
+@lru_cache
+def _route(provider: str | None, model: str | None) -> FrozenDict:
+    """The source of what a model has said."""
+    return sealed({"kind": "model", "provider": provider, "model": model})
 
 
 def _attempt(step: StepRun) -> Attempt:
