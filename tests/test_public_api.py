@@ -12,10 +12,14 @@ The rules, read off the source with `ast`:
 from __future__ import annotations
 
 import ast
+import inspect
+import pickle
+import pydoc
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZipFile
@@ -89,12 +93,17 @@ ALONE_LOADS = frozenset((
     "lifecycle", "anyio", "pydantic", "pydantic_core", "annotated_types", "statemachine", "typing_extensions",
     "typing_inspection", "idna", "sniffio", "exceptiongroup",
 ))  # fmt: skip
-"""What `import lifecycle` may load that is not in the standard library."""
+"""What the public names may load that is not in the standard library."""
 
 NEVER_LOADS = (
     "httpx", "hypothesis", "pytest", "trio", "sqlite3", "http.server", "lifecycle_adapters",
     "lifecycle.commands", "lifecycle.pictures", "lifecycle.testing",
+    "pydantic.type_adapter", "pydantic.main", "importlib.metadata",  # slow, and needed when the first value is checked
 )  # fmt: skip
+"""What no public name loads."""
+
+FACE_LOADS = {"lifecycle", "lifecycle.definition", "lifecycle.definition.formats"}
+"""All of ours that `import lifecycle` loads."""
 
 
 class Import(NamedTuple):
@@ -298,7 +307,7 @@ def constants_then_classes_then_functions(name: str) -> tuple[int, str]:
 def test_the_public_names_are_sorted_and_are_all_there_is() -> None:
     declared = list(getattr(lifecycle, "__all__", []))
     submodules = {name.split(".")[1] for name in modules() if name.startswith("lifecycle.")}
-    names = [name for name in vars(lifecycle) if not name.startswith("_") and name != "annotations"]
+    names = [name for name in dir(lifecycle) if not name.startswith("_") and name != "annotations"]
 
     public = [name for name in declared if not name.startswith("_")]
 
@@ -307,13 +316,79 @@ def test_the_public_names_are_sorted_and_are_all_there_is() -> None:
     assert [name for name in declared if not hasattr(lifecycle, name)] == []
 
 
-def test_import_lifecycle_loads_nothing_heavy() -> None:
-    script = "import sys; before = set(sys.modules); import lifecycle; print(*sorted(set(sys.modules) - before))"
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+def test_what_a_public_name_loads_is_what_a_type_checker_is_told() -> None:
+    face = ast.parse(inspect.getsource(lifecycle))
+    (told,) = [node.body for node in face.body if isinstance(node, ast.If)]
+    (places,) = [node for node in face.body if ast.unparse(node).startswith("_PLACES =")]
+    imported = {
+        statement.module: [one.name for one in statement.names]
+        for statement in told
+        if isinstance(statement, ast.ImportFrom)
+    }
+
+    assert isinstance(places, ast.Assign)
+    declared: dict[str, str] = ast.literal_eval(places.value)
+
+    assert {place: names.split() for place, names in declared.items()} == imported
+    assert sorted(name for names in imported.values() for name in names) == sorted(lifecycle.__all__)
+    for place, names in imported.items():
+        assert place is not None
+        assert [getattr(lifecycle, name) for name in names] == [getattr(import_module(place), name) for name in names]
+
+
+def test_a_public_class_is_pickled_and_documented_by_where_it_stands() -> None:
+    assert pickle.loads(pickle.dumps(lifecycle.Allow("x"))) == lifecycle.Allow("x")
+    assert "One agent on one session." in pydoc.render_doc("lifecycle.Agent")
+
+
+def test_a_name_that_is_not_public_is_missed_as_usual() -> None:
+    with pytest.raises(AttributeError, match="module 'lifecycle' has no attribute 'Agnet'"):
+        _ = getattr(lifecycle, "Agnet")  # noqa: B009  # a type checker would see it at once
+    with pytest.raises(ImportError, match="cannot import name 'Agnet' from 'lifecycle'"):
+        exec("from lifecycle import Agnet")
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter loads for it."""
+    script = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def foreign(loaded: set[str]) -> set[str]:
+    tops = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
+    return {name for name in tops if not name.startswith("_sysconfigdata")}  # stdlib, named by platform
+
+
+def test_import_lifecycle_loads_next_to_nothing() -> None:
+    loaded = loaded_by("import lifecycle")
+
+    assert {name for name in loaded if name.startswith("lifecycle")} == FACE_LOADS
+    assert foreign(loaded) == {"lifecycle"}
+
+
+@pytest.mark.parametrize("statement", ["from lifecycle import *", "from lifecycle import Agent"])
+def test_no_public_name_loads_anything_heavy(statement: str) -> None:
+    loaded = loaded_by(statement)
 
     assert [name for name in NEVER_LOADS if name in loaded] == []
-    foreign = {name.partition(".")[0] for name in loaded} - ALONE_LOADS - sys.stdlib_module_names
-    assert {name for name in foreign if not name.startswith("_sysconfigdata")} == set()  # stdlib, named by platform
+    assert foreign(loaded) <= ALONE_LOADS
+
+
+@pytest.mark.parametrize(
+    ("statement", "never"),
+    [
+        ("from lifecycle import tool, Hooks, user_message", "lifecycle.driver.agent"),
+        ("import lifecycle.definition.turn", "anyio"),
+        ("import lifecycle.definition.turn", "pydantic"),
+    ],
+)
+def test_a_part_does_not_load_what_it_does_not_need(statement: str, never: str) -> None:
+    assert never not in loaded_by(statement)
+
+
+def test_a_part_of_the_package_is_there_without_an_import_of_its_own() -> None:
+    assert "lifecycle.errors" in loaded_by("import lifecycle; lifecycle.errors.LifecycleError")
 
 
 # -- the wheel ---------------------------------------------------------------------------------------------------

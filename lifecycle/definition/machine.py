@@ -391,11 +391,9 @@ class _Localiser:
         """The arrows as they are taken: those from anywhere start in each phase that has none of its own."""
         taken = {arrow.source for arrow in declared}
         rest = [phase for phase in self._own.values() if not phase.final and phase not in taken]
-        made = [
-            arrow.but(source=source)
-            for arrow in declared
-            for source in (rest if arrow.source is ANYWHERE else [arrow.source])
-        ]
+        made: list[Arrow] = []
+        for arrow in declared:
+            made += [arrow.but(source=source) for source in rest] if arrow.source is ANYWHERE else [arrow]
         for arrow in made:
             arrow.source.transitions.add_transitions(arrow)
         return Arrows(made)

@@ -214,29 +214,32 @@ async def _peak(one: Contender, count: int) -> int:
 
 
 async def w6(effort: Effort, tell: Tell) -> list[Row]:
-    """`import lifecycle`, next to the libraries that it stands on."""
+    """`import lifecycle`, what an agent takes, and a first turn, next to the libraries that all this stands on."""
     tell("imports")
     imported = {
-        "libraries": "statemachine, anyio, pydantic",
-        "lifecycle": "lifecycle",
-        "json, asyncio": "json, asyncio",
+        "libraries": "import statemachine, anyio, pydantic",
+        "import lifecycle": "import lifecycle",
+        "from lifecycle import Agent": "from lifecycle import Agent",
+        "the same, and a first turn": "import first_turn",
+        "import json, asyncio": "import json, asyncio",
     }
     costs: dict[str, list[Cost]] = {}
-    for modules in imported.values():  # once for the compiler
-        _import(modules)
+    for statement in imported.values():  # once for the compiler
+        _import(statement)
     for _ in range(effort.samples):
-        for name, modules in imported.items():
-            costs.setdefault(name, []).append(_import(modules))
+        for name, statement in imported.items():
+            costs.setdefault(name, []).append(_import(statement))
     return [
-        Row(f"W6 import, to `{imported['libraries']}`", "import", name, cost.cpu * 1e6, cost.wall * 1e6, to_base=times)
+        Row(f"W6 to `{imported['libraries']}`", "process", name, cost.cpu * 1e6, cost.wall * 1e6, to_base=times)
         for name, own in costs.items()
         for cost, times in [(typical(own), ratio(own, costs["libraries"]))]
     ]
 
 
-def _import(modules: str) -> Cost:
+def _import(statement: str) -> Cost:
     program = (
-        f"import time; w, c = time.perf_counter(), time.process_time(); import {modules}; "
+        f"import sys, time; sys.path.append({str(Path(__file__).parent)!r}); "
+        f"w, c = time.perf_counter(), time.process_time(); {statement}; "
         "print(time.process_time() - c, time.perf_counter() - w)"
     )
     compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
