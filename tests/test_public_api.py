@@ -98,7 +98,6 @@ ALONE_LOADS = frozenset((
 NEVER_LOADS = (
     "httpx", "hypothesis", "pytest", "trio", "sqlite3", "http.server", "lifecycle_adapters",
     "lifecycle.commands", "lifecycle.pictures", "lifecycle.testing",
-    "pydantic.type_adapter", "pydantic.main", "importlib.metadata",  # slow, and needed when the first value is checked
 )  # fmt: skip
 """What no public name loads."""
 
