@@ -109,7 +109,7 @@ class Agent:
         self._lent = task_group
         self._stack: AsyncExitStack | None = None
         self._rested: anyio.Event | None = None
-        self._unhook: list[Callable[[], None]] = []
+        self._unhook: tuple[Callable[[], None], ...] = ()
         self._monitored = by_default() if monitor is None else monitor
         self._monitor: Monitor | None = None
 
@@ -191,30 +191,28 @@ class Agent:
 
     def _listen(self) -> None:
         run = self._run
-
-        hooks, feeds = run.hooks, run.feeds
-        chains = hooks.chains
-
-        def veto(event: Event) -> None:
-            if chains["session/append"]:
-                hooks.veto("session/append", EventPayload(self, event))
-
-        def observe(event: Event) -> None:
-            heard = chains["session/event"]
-            if heard:
-                tell(heard, hooks.points["session/event"], _payload(agent=self, event=event))
-            if feeds.open:
-                feeds.durable(event)
-
         if self._monitored:  # before all others, so that it knows what they refuse
             self._monitor = Monitor(run.session, run.options.lifecycle)
-            self._unhook = self._monitor.attach()
-        self._unhook += [run.session.veto(veto), run.session.observe(observe)]
+            self._unhook = tuple(self._monitor.attach())
+        self._unhook += (run.session.veto(self._veto), run.session.observe(self._observe))
+
+    def _veto(self, event: Event) -> None:
+        hooks = self._run.hooks
+        if hooks.chains["session/append"]:
+            hooks.veto("session/append", EventPayload(self, event))
+
+    def _observe(self, event: Event) -> None:
+        run = self._run
+        hooks = run.hooks
+        if heard := hooks.chains["session/event"]:
+            tell(heard, hooks.points["session/event"], _payload(agent=self, event=event))
+        if run.feeds.open:
+            run.feeds.durable(event)
 
     def _unlisten(self) -> None:
         for remove in self._unhook:
             remove()
-        self._unhook = []
+        self._unhook = ()
         self._run.session.vacate(self)
 
     async def __aexit__(

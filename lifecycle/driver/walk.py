@@ -49,7 +49,7 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
     Returns the event that ended it, or an empty string if it rests.
     """
     table, stations, interruptible = program.table, program.stations, program.interruptible
-    visited: set[str] = set()
+    visited: tuple[str, ...] = ()
     event = ""
     fresh = True
     while True:
@@ -90,8 +90,8 @@ def walk(program: Program, run: Any, drive: Drive) -> Flow:
                     if not settles and run.signal.cause is not None:
                         outcome = ABORT
                         break
-                if here.once:
-                    visited.add(here.name)
+                if here.once and here.name not in visited:
+                    visited += (here.name,)
             if outcome is None:  # a phase whose last effect has nothing to say leads on by its only event
                 outcome = here.only or _only_event(table, here.name)
         except GeneratorExit:

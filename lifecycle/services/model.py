@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from lifecycle.errors import InvalidPreparedCallError, ModelError, RouteError
@@ -141,8 +142,16 @@ async def close_stream(chunks: AsyncIterator[Chunk] | None) -> None:
         await close()
 
 
+@lru_cache(maxsize=64)
+def _selection(provider: str, model: str | None) -> ModelSelection:
+    """The default selection of an only model: checked once, and shared by all agents on it."""
+    return ModelSelection(provider=provider, model=model)
+
+
 class Models:
     """The adapters that an agent may call, by provider name."""
+
+    __slots__ = ("_models", "selection")
 
     def __init__(self, models: Model | Mapping[str, Model], route: ModelSelection | str | None = None) -> None:
         """`route` is a selection, or `provider/model`; None takes the only model's own."""
@@ -162,7 +171,7 @@ class Models:
             return ModelSelection(provider=provider, model=model)
         if len(self._models) == 1:
             ((name, only),) = self._models.items()
-            return ModelSelection(provider=name, model=only.model)
+            return _selection(name, only.model)
         return ModelSelection()
 
     def register(self, provider: str, model: Model) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Literal, TypeAlias
 
 from lifecycle.errors import DuplicateMessageError, SessionError
@@ -16,6 +17,7 @@ from lifecycle.vocabulary.messages import UserMessage
 from lifecycle.vocabulary.values import trusted
 
 _spliced = trusted(InboxSpliced)
+_NOBODY: AbstractSet[str] = frozenset()
 Messages: TypeAlias = tuple[UserMessage, ...]
 TARGETS: tuple[InboxTarget, ...] = ("next-step", "next-turn")
 """In the order in which they are claimed and cleared."""
@@ -33,7 +35,7 @@ class Inbox:
         """`append` takes a record, and whether it is `proven`."""
         self._append = append
         self._lists: Mapping[InboxTarget, list[UserMessage]] = {target: [] for target in TARGETS}
-        self._ids: set[str] = set()
+        self._ids: AbstractSet[str] = _NOBODY
 
     @property
     def next_step(self) -> Messages:
@@ -155,9 +157,11 @@ class Inbox:
         """Take in a record that was checked and committed."""
         waiting = self._lists[record.target]
         end = record.start + (record.removed_count or 0)
-        self._ids.difference_update([message.id for message in waiting[record.start : end]])
+        ids = self._ids if isinstance(self._ids, set) else set[str]()
+        ids.difference_update([message.id for message in waiting[record.start : end]])
         waiting[record.start : end] = record.inserted
-        self._ids.update([message.id for message in record.inserted])
+        ids.update([message.id for message in record.inserted])
+        self._ids = ids or _NOBODY  # nearly always nothing waits, and an empty set is as large as one of four
 
 
 def _whole(number: int | float) -> int | float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -104,7 +105,7 @@ class Session:
         self._view = View(self._events)
         self._observers: _Callbacks = ()
         self._vetoes: _Callbacks = ()
-        self._deferred: list[Callable[[], object]] = []
+        self._deferred: tuple[Callable[[], object], ...] = ()
         self._appending: Event | None = None
         self._last_turn = 0
         self._open_turn: int | None = None
@@ -321,21 +322,18 @@ class Session:
         """
         entry = (callback,)
         self._observers = (*self._observers, entry)
-
-        def remove() -> None:
-            self._observers = tuple(known for known in self._observers if known is not entry)
-
-        return remove
+        return partial(self.remove, entry)
 
     def veto(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Call `callback` before each commit; if it raises, `append` raises that and nothing happens."""
         entry = (callback,)
         self._vetoes = (*self._vetoes, entry)
+        return partial(self.remove, entry)
 
-        def remove() -> None:
-            self._vetoes = tuple(known for known in self._vetoes if known is not entry)
-
-        return remove
+    def remove(self, entry: tuple[Callable[[Event], object]]) -> None:
+        """For what `observe` and `veto` return."""
+        self._observers = tuple(known for known in self._observers if known is not entry)
+        self._vetoes = tuple(known for known in self._vetoes if known is not entry)
 
     def occupy(self, occupant: object) -> None:
         """For agents: have the session to oneself. Two that write turns in one log would make it no log.
@@ -362,11 +360,11 @@ class Session:
         if self._appending is None:
             callback()
         else:
-            self._deferred.append(callback)
+            self._deferred = (*self._deferred, callback)
 
     def _run_deferred(self) -> None:
         # Taken as a batch: an append within one of them runs what was deferred during it, and not the others of these.
-        batch, self._deferred = self._deferred, []
+        batch, self._deferred = self._deferred, ()
         for callback in batch:
             try:
                 callback()

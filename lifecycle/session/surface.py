@@ -11,7 +11,9 @@ content is no history (SET-02).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
@@ -35,20 +37,23 @@ RUNTIME_CONTEXT = "runtime-context"
 """The `kind` of the source of a runtime-context snapshot."""
 
 _BEARERS = (SystemMessageEvent, UserMessageEvent, AssistantMessageEvent, ToolResultEvent)
+_seq = attrgetter("seq")
 _NAMES = ", ".join(bearer.type for bearer in _BEARERS)
 
 
 class Nodes(Mapping[int, Event]):
     """The events on the surface by seq, in surface order. A live view."""
 
-    __slots__ = ("_order", "_place")
+    __slots__ = ("_at", "_order")
 
-    def __init__(self, order: list[Event], place: dict[int, int]) -> None:
-        self._order = order
-        self._place = place
+    def __init__(self, order: list[Event], at: Callable[[int], int | None]) -> None:
+        self._order, self._at = order, at
 
     def __getitem__(self, seq: int) -> Event:
-        return self._order[self._place[seq]]
+        place = self._at(seq)
+        if place is None:
+            raise KeyError(seq)
+        return self._order[place]
 
     def __iter__(self) -> Iterator[int]:
         return (event.seq for event in self._order)
@@ -60,19 +65,31 @@ class Nodes(Mapping[int, Event]):
 class Surface:
     """The surface of one log. `check` refuses what the rules forbid; `apply` takes in what was checked."""
 
-    __slots__ = ("_dirty", "_heads", "_messages", "_order", "_place", "_snapshot", "_system", "generation", "nodes")
+    __slots__ = ("_dirty", "_heads", "_messages", "_order", "_place", "_snapshot", "_system", "generation")
 
     def __init__(self) -> None:
         self.generation = 0
         """How many replacements there have been."""
         self._order: list[Event] = []
-        self._place: dict[int, int] = {}
-        self.nodes = Nodes(self._order, self._place)
+        self._place: dict[int, int] | None = None
+        """Where each event stands; None while they stand in the order of the log, where halving finds it."""
         self._heads: dict[str, Event] = {}
         self._system: dict[str, Event] = {}
         self._snapshot: Event | None = None
         self._messages: list[AnyMessage] = []
         self._dirty = False
+
+    @property
+    def nodes(self) -> Nodes:
+        """The events on the surface by seq, in surface order. A live view."""
+        return Nodes(self._order, self._at)
+
+    def _at(self, seq: int) -> int | None:
+        """The place of an event in the order; None if it is not on the surface."""
+        if self._place is not None:
+            return self._place.get(seq)
+        place = bisect_left(self._order, seq, key=_seq)
+        return place if place < len(self._order) and self._order[place].seq == seq else None
 
     @property
     def system(self) -> Mapping[str, Event]:
@@ -120,7 +137,7 @@ class Surface:
         first, last = self._range(event, op) if isinstance(op, Replace) else (1, 0)
         section = _head_section(event)
         head = None if section is None else self._heads.get(section)
-        if head is not None and not first <= self._place[head.seq] <= last:
+        if head is not None and not first <= cast("int", self._at(head.seq)) <= last:
             raise SurfaceError(
                 f"{_said(event)}: the prompt section {section!r} already has the node {head.seq} ahead of the "
                 "conversation; replace that one, or append with placement 'in-history'"
@@ -128,13 +145,12 @@ class Surface:
 
     def _range(self, event: Event, op: Replace) -> tuple[int, int]:
         """The places that a legal replacement covers."""
-        for seq in (op.start, op.end):
-            if seq not in self._place:
-                raise SurfaceError(
-                    f"{_said(event)} cannot replace {op.start} to {op.end}: no node {seq} is on the surface, "
-                    f"which holds {self._listed()}"
-                )
-        first, last = self._place[op.start], self._place[op.end]
+        first, last = self._at(op.start), self._at(op.end)
+        if first is None or last is None:
+            raise SurfaceError(
+                f"{_said(event)} cannot replace {op.start} to {op.end}: no node "
+                f"{op.start if first is None else op.end} is on the surface, which holds {self._listed()}"
+            )
         if first > last:
             raise SurfaceError(
                 f"{_said(event)} cannot replace {op.start} to {op.end}: on the surface {op.end} stands before "
@@ -169,7 +185,8 @@ class Surface:
         if op != "append":
             self._replace(event, op)
             return
-        self._place[event.seq] = len(self._order)
+        if self._place is not None:
+            self._place[event.seq] = len(self._order)
         self._order.append(event)
         if kind is not AssistantMessageEvent and kind is not ToolResultEvent:
             self._note(event)
@@ -180,16 +197,19 @@ class Surface:
             self._messages.append(data.message)
 
     def _replace(self, event: Event, op: Replace) -> None:
-        first, last = self._place[op.start], self._place[op.end]
+        placed = self._place
+        if placed is None:
+            placed = self._place = {node.seq: place for place, node in enumerate(self._order)}
+        first, last = placed[op.start], placed[op.end]
         gone = self._order[first : last + 1]
         self._order[first : last + 1] = [event]
         for node in gone:
-            del self._place[node.seq]
+            del placed[node.seq]
         if first == last:
-            self._place[event.seq] = first  # one for one moves nobody: the cost does not grow with the log
+            placed[event.seq] = first  # one for one moves nobody: the cost does not grow with the log
         else:
             for place in range(first, len(self._order)):
-                self._place[self._order[place].seq] = place
+                placed[self._order[place].seq] = place
         self.generation += 1
         self._dirty = True
         if any(isinstance(node.data, SystemMessageEvent) or node is self._snapshot for node in gone):
