@@ -194,13 +194,13 @@ async def w5(effort: Effort, tell: Tell) -> list[Row]:
         first = first or costs
         longer = count / effort.sessions[0]
         growths = {name: ratio(own, first[name]) / longer for name, own in costs.items()}
-        kib = {one.name: await _peak(one, count) / 1024 / count for one in everybody}
+        kib = {one.name: await peak(one, count) / 1024 / count for one in everybody}
         made = _rows(f"W5 {count:,} sessions", "session", costs, count, growths)
         rows += [replace(row, kib=kib[row.who]) for row in made]
     return rows
 
 
-async def _peak(one: Contender, count: int) -> int:
+async def peak(one: Contender, count: int) -> int:
     """The memory that `count` sessions take at most, in bytes, beside what is there before."""
     gc.collect()
     tracemalloc.start()
@@ -213,24 +213,33 @@ async def _peak(one: Contender, count: int) -> int:
     return most - before
 
 
+LIBRARIES = "import statemachine, anyio, pydantic"
+"""What this project stands on."""
+
+
 async def w6(effort: Effort, tell: Tell) -> list[Row]:
     """`import lifecycle`, what an agent takes, and a first turn, next to the libraries that all this stands on."""
     tell("imports")
-    imported = {
-        "libraries": "import statemachine, anyio, pydantic",
+    statements = {
+        "libraries": LIBRARIES,
         "import lifecycle": "import lifecycle",
         "from lifecycle import Agent": "from lifecycle import Agent",
         "the same, and a first turn": "import first_turn",
         "import json, asyncio": "import json, asyncio",
     }
+    return imported(statements, effort.samples)
+
+
+def imported(statements: Mapping[str, str], samples: int) -> list[Row]:
+    """What each statement costs in a process of its own, and how many times the libraries."""
     costs: dict[str, list[Cost]] = {}
-    for statement in imported.values():  # once for the compiler
+    for statement in statements.values():  # once for the compiler
         _import(statement)
-    for _ in range(effort.samples):
-        for name, statement in imported.items():
+    for _ in range(samples):
+        for name, statement in statements.items():
             costs.setdefault(name, []).append(_import(statement))
     return [
-        Row(f"W6 to `{imported['libraries']}`", "process", name, cost.cpu * 1e6, cost.wall * 1e6, to_base=times)
+        Row(f"W6 to `{LIBRARIES}`", "process", name, cost.cpu * 1e6, cost.wall * 1e6, to_base=times)
         for name, own in costs.items()
         for cost, times in [(typical(own), ratio(own, costs["libraries"]))]
     ]

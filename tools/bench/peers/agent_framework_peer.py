@@ -12,18 +12,21 @@ from agent_framework import (
     ChatResponse,
     ChatResponseUpdate,
     Content,
+    FileHistoryProvider,
     FunctionInvocationLayer,
     Message,
     tool,
 )
 from agent_framework.observability import ChatTelemetryLayer
 
+from contender import THINKING
+
 
 class _Client(BaseChatClient):
-    def __init__(self, steps=0, width=1, deltas=0, stamps=None):
+    def __init__(self, steps=0, width=1, deltas=0, stamps=None, thinking=0):
         super().__init__()
         self.told, self.width, self.deltas, self.stamps = 0, width, deltas, stamps
-        self.steps = steps
+        self.steps, self.thinking = steps, thinking
 
     def _inner_get_response(self, *, messages, stream, options, **_):
         return self._build_response_stream(self._stream()) if stream else self._whole()
@@ -31,6 +34,8 @@ class _Client(BaseChatClient):
     async def _whole(self):
         if self.stamps is not None:
             self.stamps.append(time.process_time())
+        if self.thinking:
+            await asyncio.sleep(self.thinking)
         self.told += 1
         if self.told > self.steps:
             return ChatResponse(messages=[Message("assistant", ["ok"], message_id=f"m{self.told}")])
@@ -66,10 +71,12 @@ async def waiting_work(x: int) -> int:
 class Peer:
     """Non-streamed runs, but for the deltas."""
 
-    def _agent(self, tools, **script):
+    imported = "import agent_framework; agent_framework.Agent"
+
+    def _agent(self, tools, more=(), **script):
         client = Client(**script)
         client.function_invocation_configuration["max_iterations"] = 1_000_000
-        return Agent(client=client, instructions="be brief", tools=tools)
+        return Agent(client=client, instructions="be brief", tools=tools, **dict(more))
 
     async def turns(self, count):
         for _ in range(count):
@@ -89,3 +96,16 @@ class Peer:
         async for update in agent.run("hi", session=agent.create_session(), stream=True):
             seen += bool(update.text)
         return seen
+
+    async def sessions(self, count):
+        agent = self._agent([work], thinking=THINKING)
+        said = await asyncio.gather(*(agent.run("hi", session=agent.create_session()) for _ in range(count)))
+        assert {one.text for one in said} == {"ok"}
+
+    async def kept(self, count, folder):
+        history = {
+            "context_providers": [FileHistoryProvider(str(folder / "history"))],
+            "require_per_service_call_history_persistence": True,  # after each step, not only at the end
+        }
+        agent = self._agent([work], history, steps=count)
+        assert (await agent.run("hi", session=agent.create_session())).messages[-1].text == "ok"

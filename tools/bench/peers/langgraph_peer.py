@@ -12,6 +12,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.tools import tool
 
+from contender import THINKING
+
 
 class Script(BaseChatModel):
     steps: int = 0
@@ -19,6 +21,7 @@ class Script(BaseChatModel):
     chunks: int = 0
     stamps: Any = None
     told: int = 0
+    thinking: float = 0
 
     @property
     def _llm_type(self):
@@ -41,6 +44,8 @@ class Script(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     async def _agenerate(self, messages, stop=None, run_manager=None, **_):
+        if self.thinking:
+            await asyncio.sleep(self.thinking)
         return self._generate(messages)
 
 
@@ -65,9 +70,14 @@ async def waiting_work(x: int) -> int:
 
 
 class Peer:
+    imported = "from langchain.agents import create_agent"
+
     async def _run(self, script, tools):
-        graph = create_agent(script, tools)
-        said = await graph.ainvoke({"messages": [("user", "hi")]}, {"recursion_limit": 1_000_000})
+        await self._ask(create_agent(script, tools))
+
+    async def _ask(self, graph, config=(), **more):
+        config = {"recursion_limit": 1_000_000, **dict(config)}
+        said = await graph.ainvoke({"messages": [("user", "hi")]}, config, **more)
         assert said["messages"][-1].content == "ok"
 
     async def turns(self, count):
@@ -87,3 +97,15 @@ class Peer:
         async for message, _ in graph.astream({"messages": [("user", "hi")]}, stream_mode="messages"):
             seen += bool(message.content)
         return seen
+
+    async def sessions(self, count):
+        graph = create_agent(Script(thinking=THINKING), [work])
+        await asyncio.gather(*(self._ask(graph) for _ in range(count)))
+
+    async def kept(self, count, folder):
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+        async with AsyncSqliteSaver.from_conn_string(str(folder / "graph.db")) as saver:
+            graph = create_agent(Script(steps=count), [work], checkpointer=saver)
+            thread = {"configurable": {"thread_id": str(time.monotonic_ns())}}
+            await self._ask(graph, thread, durability="sync")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from agents import Agent, RunConfig, Runner, function_tool, set_tracing_disabled
+from agents import Agent, RunConfig, Runner, SQLiteSession, function_tool, set_tracing_disabled
 from agents.items import ModelResponse
 from agents.models.interface import Model
 from agents.usage import Usage
@@ -18,6 +18,8 @@ from openai.types.responses import (
     ResponseTextDeltaEvent,
 )
 
+from contender import THINKING
+
 set_tracing_disabled(True)
 
 
@@ -27,13 +29,15 @@ def _said(text):
 
 
 class Script(Model):
-    def __init__(self, steps=0, width=1, deltas=0, stamps=None):
+    def __init__(self, steps=0, width=1, deltas=0, stamps=None, thinking=0):
         self.steps, self.width, self.chunks, self.stamps = steps, width, deltas, stamps
-        self.told = 0
+        self.told, self.thinking = 0, thinking
 
     async def get_response(self, *_, **__):
         if self.stamps is not None:
             self.stamps.append(time.process_time())
+        if self.thinking:
+            await asyncio.sleep(self.thinking)
         self.told += 1
         output = [_said("ok")]
         if self.told <= self.steps:
@@ -92,11 +96,14 @@ async def waiting_work(x: int) -> int:
 
 
 class Peer:
+    imported = "import agents"
+
     def _agent(self, tools, **script):
         return Agent(name="a", instructions="be brief", model=Script(**script), tools=tools)
 
-    async def _run(self, agent):
-        result = await Runner.run(agent, "hi", max_turns=1_000_000, run_config=RunConfig(tracing_disabled=True))
+    async def _run(self, agent, session=None):
+        config = RunConfig(tracing_disabled=True)
+        result = await Runner.run(agent, "hi", max_turns=1_000_000, run_config=config, session=session)
         assert result.final_output == "ok"
 
     async def turns(self, count):
@@ -115,3 +122,12 @@ class Peer:
         async for event in run.stream_events():
             seen += event.type == "raw_response_event" and event.data.type == "response.output_text.delta"
         return seen
+
+    async def sessions(self, count):
+        agent = self._agent([work], thinking=THINKING)
+        await asyncio.gather(*(self._run(agent) for _ in range(count)))
+
+    async def kept(self, count, folder):
+        session = SQLiteSession(f"s{time.monotonic_ns()}", folder / "agents.db")
+        await self._run(self._agent([work], steps=count), session)
+        session.close()

@@ -10,6 +10,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
+from contender import THINKING
+
 
 async def work(x: int) -> int:
     """Work."""
@@ -23,13 +25,17 @@ async def waiting_work(x: int) -> int:
 
 
 class Peer:
-    async def _run(self, body, steps=0, width=1, stamps=None):
+    imported = "import pydantic_ai"
+
+    def _agent(self, body, steps=0, width=1, stamps=None, thinking=0):
         told = 0
 
         async def answer(messages, info):
             nonlocal told
             if stamps is not None:
                 stamps.append(time.process_time())
+            if thinking:
+                await asyncio.sleep(thinking)
             told += 1
             parts = [TextPart("ok")]
             if told <= steps:
@@ -38,6 +44,12 @@ class Peer:
 
         agent = Agent(FunctionModel(answer), instructions="be brief")
         agent.tool_plain(name="work")(body)
+        return agent
+
+    async def _run(self, body, **script):
+        await self._ask(self._agent(body, **script))
+
+    async def _ask(self, agent):
         result = await agent.run("hi", usage_limits=UsageLimits(request_limit=None))
         assert result.output == "ok"
 
@@ -61,3 +73,7 @@ class Peer:
             async for _ in result.stream_text(delta=True, debounce_by=None):
                 seen += 1
         return seen
+
+    async def sessions(self, count):
+        agent = self._agent(work, thinking=THINKING)
+        await asyncio.gather(*(self._ask(agent) for _ in range(count)))
