@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import anyio
 import pytest
@@ -54,10 +55,8 @@ async def test_an_event_takes_little_memory_beside_what_it_says(events: int) -> 
             gc.collect()
             tracemalloc.start()
             try:
-                agent.followup("go")
-                await agent.when_idle()
-                gc.collect()
-                taken, _ = tracemalloc.get_traced_memory()
+                await turn(agent)
+                taken = held()
             finally:
                 tracemalloc.stop()
 
@@ -67,31 +66,70 @@ async def test_an_event_takes_little_memory_beside_what_it_says(events: int) -> 
     assert (taken - said) / count <= MOST
 
 
-@pytest.mark.slow
-async def test_many_turns_of_many_agents_leave_nothing_behind() -> None:
+AGENTS = 50
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+async def test_many_turns_of_many_agents_leave_nothing_behind(count: int) -> None:
     async def turns(count: int) -> None:
         async with anyio.create_task_group() as group:
-            for _ in range(50):
-                group.start_soon(one, count // 50)
+            for _ in range(AGENTS):
+                group.start_soon(one, count // AGENTS)
 
     async def one(count: int) -> None:
         for _ in range(count):
             async with Agent(Busy(1), tools=[work], session=Session.memory(), monitor=False) as agent:
-                agent.followup("go")
-                await agent.when_idle()
+                await turn(agent)
 
     with anyio.fail_after(1200):
-        await turns(1_000)  # what is made once
-        gc.collect()
+        await turns(100)  # what is made once
         tracemalloc.start()
         try:
-            await turns(1_000)
-            gc.collect()
-            before, _ = tracemalloc.get_traced_memory()
-            await turns(20_000)
-            gc.collect()
-            after, _ = tracemalloc.get_traced_memory()
+            await turns(100)
+            before = held()
+            await turns(count)
+            after = held()
         finally:
             tracemalloc.stop()
 
-    assert after - before < 500_000  # a kilobyte a session would be twenty million
+    assert after - before < max(100_000, 25 * count)  # a session has twenty thousand bytes
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+async def test_many_turns_of_agents_that_live_on_leave_nothing_but_their_logs(count: int) -> None:
+    agents = [Agent(Busy(1), tools=[work], monitor=False) for _ in range(AGENTS)]
+
+    async def turns(count: int) -> None:
+        for _ in range(count // AGENTS):
+            for agent in agents:
+                await turn(agent)
+
+    def logged() -> tuple[int, int]:
+        events = [event for agent in agents for event in agent.session.events]
+        return len(events), sum(len(event.encode()) for event in events)
+
+    with anyio.fail_after(1200):
+        async with AsyncExitStack() as stack:
+            for agent in agents:
+                await stack.enter_async_context(agent)
+            tracemalloc.start()
+            try:
+                await turns(100)
+                before, (events_before, said_before) = held(), logged()
+                await turns(count)
+                after, (events, said) = held(), logged()
+            finally:
+                tracemalloc.stop()
+
+    assert (after - before - (said - said_before)) / (events - events_before) <= MOST
+
+
+async def turn(agent: Agent) -> None:
+    agent.followup("go")
+    await agent.when_idle()
+
+
+def held() -> int:
+    """Bytes that are in use."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]

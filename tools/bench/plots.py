@@ -3,7 +3,7 @@
 
     python3 tools/bench/plots.py FOLDER rows.json more.json
 
-The files are what `run.py --json` and `peers/run.py --json` wrote. What was measured more than once is drawn by its median.
+The files are what `run.py --json` and `peers/run.py --json` wrote. What has several is drawn by its median.
 """
 
 from __future__ import annotations
