@@ -87,7 +87,7 @@ def test_a_bar_is_as_long_as_its_number_has_digits() -> None:
 def test_what_was_measured_more_than_once_is_drawn_by_its_median() -> None:
     drawn = plots(*(row("W2 50 steps", "ours", 1, times) for times in (2, 3, 90)))
 
-    assert "3" in [text.text for text in drawn["times.svg"].iter(f"{SVG}text")]
+    assert "3.00" in [text.text for text in drawn["times.svg"].iter(f"{SVG}text")]
     assert set(drawn) == {"times.svg"}
 
 

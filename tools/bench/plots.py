@@ -70,7 +70,7 @@ def bars(title: str, groups: Mapping[str, Mapping[str, float]]) -> str:
             parts += [
                 _text(LEFT - 8, y, who, "end"),
                 f'<rect x="{first:.1f}" y="{y - 11:.1f}" width="{last - first:.1f}" height="13" fill="{colour}"/>',
-                _text(last + 5, y, f"{value:.3g}"),
+                _text(last + 5, y, f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"),
             ]
         y += 0.4 * LINE
     return _svg(title, bottom + 26, parts)
