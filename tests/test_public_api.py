@@ -379,7 +379,6 @@ def test_no_public_name_loads_anything_heavy(statement: str) -> None:
     [
         ("from lifecycle import tool, Hooks, user_message", "lifecycle.driver.agent"),
         ("import lifecycle.definition.turn", "anyio"),
-        ("import lifecycle.definition.turn", "pydantic"),
     ],
 )
 def test_a_part_does_not_load_what_it_does_not_need(statement: str, never: str) -> None:
