@@ -219,7 +219,7 @@ class Agent:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> bool | None:
         run, suppressed = self._run, None
-        cancelled = error if isinstance(error, anyio.get_cancelled_exc_class()) else None
+        cancelled = error if error is not None and isinstance(error, anyio.get_cancelled_exc_class()) else None
         try:
             cancelled = await self._dispose(cancelled)
         finally:
@@ -249,8 +249,9 @@ class Agent:
         A cancellation reaches hooks too, also in tasks of a group that it does not reach by itself. Then it waits.
         """
         run = self._run
-        run.leaving = True
-        self.cancel(DISPOSED_CANCEL, keep_inbox=True)
+        run.leaving = run.disposing = True
+        if not self._resting:
+            self.cancel(DISPOSED_CANCEL, keep_inbox=True)
         while not self._resting:
             if cancelled is not None:
                 run.interrupt()
