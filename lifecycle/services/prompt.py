@@ -57,7 +57,7 @@ class Prompt:
         PromptError: if two sections, or two contexts, have the same name, or a function is async.
     """
 
-    __slots__ = ("_fixed", "_last", "_last_key", "_rendered", "contexts", "sections", "variables")
+    __slots__ = ("_fixed", "_last", "_last_key", "_rendered", "contexts", "empty", "sections", "variables")
 
     def __init__(
         self,
@@ -70,8 +70,10 @@ class Prompt:
         self._last_key: tuple[ModelSelection | None, tuple[ToolSpec, ...]] | None = None
         self._last = _NOTHING
         self._rendered: tuple[PromptAssembly | None, Texts, Texts] = (None, (), ())
-        self._fixed = not (self.sections or self.contexts or self.variables)
-        if self._fixed:
+        self.empty = not (self.sections or self.contexts or self.variables)
+        """It has nothing to say by itself, so there is nothing to assemble unless a hook asks for it."""
+        self._fixed = self.empty
+        if self.empty:
             return
         _check_unique("sections", [section.name for section in self.sections])
         _check_unique("contexts", [section.name for section in self.contexts])
@@ -86,12 +88,12 @@ class Prompt:
         if isinstance(system, Prompt):
             return system
         if isinstance(system, str):
-            return cls((Section("system", system),) if system else ())
+            return cls((Section("system", system),)) if system else _EMPTY
         sections = tuple(system) if isinstance(system, Iterable) else (system,) if system is not None else ()
         for one in sections:
             if not isinstance(cast("object", one), Section):
                 raise PromptError(f"a prompt is a text, a Prompt or a list of Sections; {one!r:.80} is none of them")
-        return cls(sections)
+        return cls(sections) if sections else _EMPTY
 
     def assemble(self, agent: AgentHandle, tools: tuple[ToolSpec, ...] = ()) -> PromptAssembly:
         """The default of `system-prompt/assemble`: functions are called, variables not yet replaced.
@@ -120,6 +122,10 @@ class Prompt:
         if self._rendered[0] is not assembly:
             self._rendered = assembly, render(assembly), render_contexts(assembly)
         return self._rendered[1:]
+
+
+_EMPTY = Prompt()
+"""That of all agents that are told nothing: it cannot be changed."""
 
 
 def verbatim(text: str) -> str:

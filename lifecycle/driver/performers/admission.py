@@ -41,10 +41,13 @@ def resolve_tools(step: StepRun) -> None:
 def assemble(step: StepRun) -> Coroutine[Any, Any, None] | None:
     """Assemble the prompt, once per step (ADM-03)."""
     agent, specs = step.agent, _tools(step).specs
-    if not agent.hooks.chains["system-prompt/assemble"]:
+    if agent.hooks.chains["system-prompt/assemble"]:
+        return _assemble(step)
+    if agent.prompt.empty:
+        step.specs = specs
+    else:
         _assembled(step, agent.prompt.assemble(agent.handle, specs))
-        return None
-    return _assemble(step)
+    return None
 
 
 async def _assemble(step: StepRun) -> None:
