@@ -138,16 +138,10 @@ class StepTools:
     A tool that is unregistered meanwhile still runs as it was; one that was replaced runs as it is now.
     """
 
-    __slots__ = ("_captured", "_current", "_on_dispose", "disposals", "specs")
+    __slots__ = ("_captured", "_registry", "disposals", "specs")
 
-    def __init__(
-        self,
-        captured: Mapping[str, Tool],
-        current: Mapping[str, Tool],
-        specs: tuple[ToolSpec, ...],
-        on_dispose: Callable[[], object],
-    ) -> None:
-        self._captured, self._current, self._on_dispose = captured, current, on_dispose
+    def __init__(self, captured: Mapping[str, Tool], registry: ToolRegistry, specs: tuple[ToolSpec, ...]) -> None:
+        self._captured, self._registry = captured, registry
         self.specs = specs
         """What the model is told, in order; the same object as in the step before while nothing changed."""
         self.disposals = 0
@@ -156,7 +150,7 @@ class StepTools:
     def get(self, name: str) -> Tool | None:
         """The tool of that name; None if the step has none (TLP-07)."""
         captured = self._captured.get(name)
-        return None if captured is None else self._current.get(name, captured)
+        return None if captured is None else self._registry.get(name) or captured
 
     def parallel(self, name: str, arguments: FrozenDict | str) -> bool:
         """Whether the call may run beside others: only if the tool says exactly True of parsed arguments (TLS-03)."""
@@ -176,7 +170,7 @@ class StepTools:
         """Let go of the set. Once counts; more often does nothing (TLS-15)."""
         self.disposals += 1
         if self.disposals == 1:
-            self._on_dispose()
+            self._registry.open_sets -= 1
 
 
 class ToolRegistry:
@@ -191,7 +185,8 @@ class ToolRegistry:
     def __init__(
         self, tools: Iterable[Tool | Callable[..., Any]] = (), order: Iterable[str | EllipsisType] | None = None
     ) -> None:
-        self._tools: dict[str, Tool] = {}
+        self._tools: Mapping[str, Tool] = {}
+        """Another one after each change, so that a step may keep it as it was."""
         self._order = _order(order)
         self._last: tuple[Mapping[str, Tool], tuple[ToolSpec, ...]] | None = None
         self._conditional = False
@@ -218,19 +213,23 @@ class ToolRegistry:
                 f"{name_of(made.function)}: {name_of(taken.function)} is already registered as {made.name!r}; "
                 "unregister it first, or give this one another name"
             )
-        self._tools[made.name] = made
-        self._changed()
+        self._change({**self._tools, made.name: made})
         return made
 
     def unregister(self, name: str) -> Tool | None:
         """Stop offering the tool from the next step on. Returns it; None if there was none."""
-        gone = self._tools.pop(name, None)
-        self._changed()
+        gone = self._tools.get(name)
+        if gone is not None:
+            self._change({known: one for known, one in self._tools.items() if known != name})
         return gone
 
-    def _changed(self) -> None:
-        self._last = None
-        self._conditional = any(one.when is not None for one in self._tools.values())
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name; None if there is none."""
+        return self._tools.get(name)
+
+    def _change(self, tools: Mapping[str, Tool]) -> None:
+        self._tools, self._last = tools, None
+        self._conditional = any(one.when is not None for one in tools.values())
 
     def resolve(self, agent: AgentHandle, signal: CancelSignal) -> StepTools:
         """The tools of the step that `agent` is in; called once a step (ADM-02).
@@ -244,13 +243,12 @@ class ToolRegistry:
         if last is None or self._conditional:
             last = self._resolve(agent)
         self.open_sets += 1
-        return StepTools(last[0], self._tools, last[1], self._disposed)
-
-    def _disposed(self) -> None:
-        self.open_sets -= 1
+        return StepTools(last[0], self, last[1])
 
     def _resolve(self, agent: AgentHandle) -> tuple[Mapping[str, Tool], tuple[ToolSpec, ...]]:
-        offered = {name: one for name, one in self._tools.items() if one.when is None or one.when(agent)}
+        offered = self._tools
+        if self._conditional:
+            offered = {name: one for name, one in offered.items() if one.when is None or one.when(agent)}
         last = self._last
         if last is None or last[0] != offered:
             specs = tuple(offered[name].spec for name in self._ordered() if name in offered)
