@@ -7,7 +7,7 @@ as they were (INB-02). The live echoes of a change are for the agent to announce
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Literal, TypeAlias
 
@@ -29,28 +29,25 @@ class Inbox:
     Every method that changes it may raise what `Session.append` raises; then nothing has changed.
     """
 
-    __slots__ = ("_append", "_ids", "_lists")
+    __slots__ = ("_append", "_ids", "next_step", "next_turn")
 
     def __init__(self, append: Callable[..., object]) -> None:
         """`append` takes a record, and whether it is `proven`."""
         self._append = append
-        self._lists: Mapping[InboxTarget, list[UserMessage]] = {target: [] for target in TARGETS}
+        self.next_step: Messages = ()
+        """What the next claim takes, whichever step it is for. Only `apply` changes it."""
+        self.next_turn: Messages = ()
+        """The prompts that each open a turn of their own. Likewise."""
         self._ids: AbstractSet[str] = _NOBODY
-
-    @property
-    def next_step(self) -> Messages:
-        """What the next claim takes, whichever step it is for."""
-        return tuple(self._lists["next-step"])
-
-    @property
-    def next_turn(self) -> Messages:
-        """The prompts that each open a turn of their own."""
-        return tuple(self._lists["next-turn"])
 
     @property
     def pending(self) -> bool:
         """Whether anything waits in either list."""
         return bool(self._ids)
+
+    def waiting_in(self, target: InboxTarget) -> Messages:
+        """One of the two by its name."""
+        return self.next_step if target == "next-step" else self.next_turn
 
     def splice(
         self,
@@ -69,9 +66,9 @@ class Inbox:
             TypeError: for NaN, a fraction, or what is no number.
             DuplicateMessageError: for an id that is pending already, or twice in `insert`. Nothing was appended.
         """
-        waiting = self._lists[target]
+        waiting = self.waiting_in(target)
         first = _index(start, len(waiting))
-        gone = tuple(waiting[first : first + _count(delete, len(waiting) - first)])
+        gone = waiting[first : first + _count(delete, len(waiting) - first)]
         inserted = tuple(insert)
         if gone or inserted:
             self._append(
@@ -84,7 +81,7 @@ class Inbox:
 
     def insert(self, target: InboxTarget, message: UserMessage, *, proven: bool = False) -> None:
         """Put `message` at the end of a list, `proven` as for `append`. Raises DuplicateMessageError if one waits."""
-        record = _spliced(target=target, start=len(self._lists[target]), inserted=(message,))
+        record = _spliced(target=target, start=len(self.waiting_in(target)), inserted=(message,))
         self._append(record, proven=proven)
 
     def claim(self, first: bool) -> Messages:
@@ -94,8 +91,17 @@ class Inbox:
         """
         if not self._ids:
             return ()
-        claimed = self.splice("next-step", 0, math.inf)
-        return claimed + self.splice("next-turn", 0, 1) if first else claimed
+        claimed = self._take("next-step")
+        return claimed + self._take("next-turn", 1) if first else claimed
+
+    def _take(
+        self, target: InboxTarget, most: int | None = None, *, outcome: Literal["canceled"] | None = None
+    ) -> Messages:
+        """Remove the first of a list, at `most` so many, as `splice` does; None takes them all."""
+        taken = self.waiting_in(target)[:most]
+        if taken:
+            self._append(_spliced(target=target, start=0, removed_count=len(taken), outcome=outcome), proven=True)
+        return taken
 
     def clear(self, *targets: InboxTarget) -> Messages:
         """Discard all that waits in these lists, by default in both, next-step first.
@@ -104,7 +110,7 @@ class Inbox:
         """
         discarded: Messages = ()
         for target in targets or TARGETS:
-            discarded += self.splice(target, 0, math.inf, outcome="canceled")
+            discarded += self._take(target, outcome="canceled")
         return discarded
 
     def waiting(self, id: str) -> UserMessage | None:
@@ -126,8 +132,8 @@ class Inbox:
             return None
         return next(
             (target, place, message)
-            for target, messages in self._lists.items()
-            for place, message in enumerate(messages)
+            for target in TARGETS
+            for place, message in enumerate(self.waiting_in(target))
             if message.id == id
         )
 
@@ -138,14 +144,14 @@ class Inbox:
             DuplicateMessageError: if it inserts an id that is pending (INB-05).
             SessionError: if it points outside its list.
         """
-        waiting = self._lists[record.target]
+        waiting = self.waiting_in(record.target)
         end = record.start + (record.removed_count or 0)
         if not 0 <= record.start <= end <= len(waiting):
             raise SessionError(
                 f"{record.type} removes {record.removed_count or 0} at {record.start} of {record.target}, "
                 f"where {len(waiting)} wait"
             )
-        if record.inserted:
+        if record.inserted and (self._ids or len(record.inserted) > 1):  # nearly always it is one, and nothing waits
             gone = {message.id for message in waiting[record.start : end]}
             fresh: set[str] = set()
             for message in record.inserted:
@@ -155,11 +161,15 @@ class Inbox:
 
     def apply(self, record: InboxSpliced) -> None:
         """Take in a record that was checked and committed."""
-        waiting = self._lists[record.target]
+        waiting = self.waiting_in(record.target)
         end = record.start + (record.removed_count or 0)
         ids = self._ids if isinstance(self._ids, set) else set[str]()
         ids.difference_update([message.id for message in waiting[record.start : end]])
-        waiting[record.start : end] = record.inserted
+        waiting = waiting[: record.start] + record.inserted + waiting[end:]
+        if record.target == "next-step":
+            self.next_step = waiting
+        else:
+            self.next_turn = waiting
         ids.update([message.id for message in record.inserted])
         self._ids = ids or _NOBODY  # nearly always nothing waits, and an empty set is as large as one of four
 

@@ -112,7 +112,7 @@ def _clear(agent: AgentRun, target: InboxTarget) -> None:
         return
     announce_edit(agent)
     inbox, before = agent.session.inbox, agent.discarded
-    agent.discarded = inbox.next_step if target == "next-step" else inbox.next_turn  # now, as for an insertion
+    agent.discarded = inbox.waiting_in(target)  # now, as for an insertion
     try:
         inbox.clear(target)
     except BaseException:
