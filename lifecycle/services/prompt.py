@@ -41,9 +41,6 @@ class Section:
         _check_text(f"the section {self.name!r}", self.text)
 
 
-_NOTHING = PromptAssembly()
-
-
 class Prompt:
     """What the model is told before the conversation.
 
@@ -57,7 +54,7 @@ class Prompt:
         PromptError: if two sections, or two contexts, have the same name, or a function is async.
     """
 
-    __slots__ = ("_fixed", "_last", "_last_key", "_rendered", "contexts", "empty", "sections", "variables")
+    __slots__ = ("_fixed", "_last", "_rendered", "contexts", "empty", "sections", "variables")
 
     def __init__(
         self,
@@ -67,8 +64,7 @@ class Prompt:
     ) -> None:
         self.sections, self.contexts = tuple(sections), tuple(contexts)
         self.variables: Mapping[str, Text] = dict(variables or {})
-        self._last_key: tuple[ModelSelection | None, tuple[ToolSpec, ...]] | None = None
-        self._last = _NOTHING
+        self._last: tuple[ModelSelection | None, PromptAssembly] | None = None
         self._rendered: tuple[PromptAssembly | None, Texts, Texts] = (None, (), ())
         self.empty = not (self.sections or self.contexts or self.variables)
         """It has nothing to say by itself, so there is nothing to assemble unless a hook asks for it."""
@@ -103,25 +99,26 @@ class Prompt:
         Raises:
             PromptError: if a function returns something else than text or None. What it raises comes out.
         """
-        step, last = agent.step, self._last_key
-        if self._fixed and last is not None and last[1] is tools and (last[0] is step or last[0] == step):
-            return self._last
+        step, last = agent.step, self._last  # read once: agents in several threads may share a prompt
+        if self._fixed and last is not None and last[1].tools is tools and (last[0] is step or last[0] == step):
+            return last[1]
         builtin = {"provider": (step and step.provider) or "", "model": (step and step.model) or ""}
         own = {name: _text(f"the variable {name!r}", value, agent) for name, value in self.variables.items()}
-        self._last = PromptAssembly(
+        made = PromptAssembly(
             sections=_texts("section", self.sections, agent),
             variables=FrozenDict(builtin | {name: value for name, value in own.items() if value is not None}),
             contexts=_texts("context", self.contexts, agent),
             tools=tools,
         )
-        self._last_key = step, tools
-        return self._last
+        self._last = step, made
+        return made
 
     def render(self, assembly: PromptAssembly) -> tuple[Texts, Texts]:
         """The sections and the contexts as `render` and `render_contexts` make them, once for one assembly."""
-        if self._rendered[0] is not assembly:
-            self._rendered = assembly, render(assembly), render_contexts(assembly)
-        return self._rendered[1:]
+        rendered = self._rendered
+        if rendered[0] is not assembly:
+            rendered = self._rendered = assembly, render(assembly), render_contexts(assembly)
+        return rendered[1:]
 
 
 _EMPTY = Prompt()
