@@ -165,8 +165,9 @@ def rolled_back(database: sqlite3.Connection) -> None:
 def explained(path: Path) -> Generator[None]:
     """Turn failures of SQLite and of the system within the block into errors of ours."""
     try:
-        with disk.explained(path, "file"):
-            yield
+        yield
+    except OSError as error:
+        raise disk.failure(path, error, "file") from error
     except sqlite3.Error as error:
         raise _explain(path, error) from error
 
