@@ -170,7 +170,7 @@ class SqliteSlot:
         self._commit = self._store.syncs.committed()
 
     def _keep(self, database: sqlite3.Connection, batch: Sequence[str], first: int, summary: Summary) -> None:
-        """Put `batch` into the file, behind what is there; within the transaction it is seen that this is what we left."""
+        """Put `batch` into the file. Where the file ends is seen within the transaction."""
         self._store.check_process()
         end, key, there = first + len(batch), self._key, first
         told = end, summary.updated_at, summary.turns, summary.title
