@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from contender import Contender, Stamps
 from floor import Bare, Observed
+from installed import OURS, installed
 from lifecycle.session.sqlite import SqliteStore
 from ours import Ours
 from timing import Batch, Cost, growth, in_turn, ratio, timed, typical
@@ -228,7 +229,12 @@ async def w6(effort: Effort, tell: Tell) -> list[Row]:
         "the same, and a first turn": "import first_turn",
         "import json, asyncio": "import json, asyncio",
     }
-    return imported(statements, effort.samples)
+    return [*imported(statements, effort.samples), *sizes(OURS)]
+
+
+def sizes(*distributions: str) -> list[Row]:
+    """How much each takes on disk with all that it requires."""
+    return [Row("W6 installed", "installation", name, kib=installed(name) / 1024) for name in distributions]
 
 
 def imported(statements: Mapping[str, str], samples: int) -> list[Row]:
