@@ -35,6 +35,7 @@ from .inbox import PendingInbox
 from .monitor import Monitor, by_default
 from .options import AgentOptions
 from .performers.agent import announce_recorded
+from .performers.hooked import check_point
 from .programs import programs
 from .recovery import recover
 from .runs import AgentRun
@@ -54,7 +55,8 @@ class Agent:
 
     Args:
         model: The adapter, or several by provider name.
-        route: The default selection, or `provider/model`; needed where there are several adapters.
+        route: The default selection, or `provider/model`; needed where there are several adapters, unless a listener of
+            `agent/model` chooses for each step.
         tools: What the model may call.
         hooks: The listeners of this agent.
         session: The log to work on; a fresh one in memory if left out. It is closed with the agent. If a lost process
@@ -93,8 +95,9 @@ class Agent:
             models.selection = models.selection.model_copy(update={"effort": options.effort})
         program, call_program, points = programs(options.lifecycle, options.performers)
         hooks = hooks or Hooks()
-        for point in points:  # a point that the hooks do not know is an error now, not in the middle of a turn
-            hooks.listeners(point)
+        for point, payload in points.items():  # an error now, not in the middle of a turn
+            hooks.listeners(point)  # known?
+            check_point(hooks.points[point], payload)
         self._run = AgentRun(
             handle=self,
             program=program,
