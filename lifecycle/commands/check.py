@@ -49,6 +49,7 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument(
         "--revision",
+        "--lifecycle",
         metavar="NAME",
         default=NEWEST,
         help=f"what it is judged by: {', '.join(REVISIONS)}, or your lifecycle as module:Name (default: {NEWEST})",
