@@ -9,11 +9,10 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lifecycle.errors import SessionError, SessionFormatError, StoreError
+from lifecycle.errors import SessionError, SessionFormatError, StoreBusyError, StoreError
 
 from . import disk
 from .reading import LONGEST_LINE
-from .writing import StoreBusyError
 
 APPLICATION_ID = 0x7475726E
 """Stands in the file's header and tells our databases from those of others ("turn")."""

@@ -31,7 +31,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import anyio
 import anyio.to_thread
 
-from lifecycle.errors import SessionFormatError, SessionLockedError, StoreError
+from lifecycle.errors import SessionFormatError, SessionLockedError, StoreBusyError, StoreError
 from lifecycle.vocabulary.events import Event, InboxSpliced, TurnEnd
 
 from .store import Summary
@@ -43,10 +43,6 @@ _BATCH = 64
 _LARGE = 1_000_000
 """What waits and has more characters than this is kept in a worker thread."""
 _REFUSALS = (StoreError, SessionFormatError, SessionLockedError)
-
-
-class StoreBusyError(StoreError):
-    """Another process was writing to the store for longer than we wait."""
 
 
 class Writer(Protocol):
