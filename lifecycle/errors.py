@@ -25,6 +25,7 @@
     │   ├── UnknownEventError       a required event of a type that nobody declared
     │   ├── ForkError               the boundary of a fork lies inside an open turn
     │   └── StoreError              the store itself failed (full or read-only disk, ...)
+    │       └── StoreBusyError      another process was writing to the store for longer than we wait
     ├── DuplicateMessageError       a message id that is already pending
     ├── AgentBusyError              what was asked for can only be had while the agent is idle
     ├── AgentDisposedError          the agent is disposed, or not entered yet
@@ -39,6 +40,7 @@
     ├── CompactionError             the conversation could not be compacted; nothing of it has changed
     ├── ModelError                  a structured failure of a model request
     │   └── InvalidPreparedCallError
+    ├── TooManyFactsError           the guards of a phase read more facts than can be tried out
     ├── SimulationError             a simulated run cannot go on, or was not possible
     ├── HookFactoryError            what should make hooks for a check does not
     ├── HookCheckError              a scenario in which checked hooks break a rule; also an AssertionError
@@ -237,6 +239,10 @@ class StoreError(SessionError):
     """The store itself failed; the message says where and what to do."""
 
 
+class StoreBusyError(StoreError):
+    """Another process was writing to the store for longer than we wait."""
+
+
 class DuplicateMessageError(LifecycleError):
     """A message with `id` is already pending."""
 
@@ -311,6 +317,10 @@ class ModelError(LifecycleError):
 
 class InvalidPreparedCallError(ModelError):
     """A prepared call was used twice, or with a configuration it was not prepared for."""
+
+
+class TooManyFactsError(LifecycleError):
+    """The guards of one phase read so many facts that their valuations cannot all be looked at."""
 
 
 class SimulationError(LifecycleError):

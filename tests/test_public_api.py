@@ -27,6 +27,7 @@ from zipfile import ZipFile
 import pytest
 
 import lifecycle
+from lifecycle import errors
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {
@@ -387,6 +388,26 @@ def test_a_part_does_not_load_what_it_does_not_need(statement: str, never: str) 
 
 def test_a_part_of_the_package_is_there_without_an_import_of_its_own() -> None:
     assert "lifecycle.errors" in loaded_by("import lifecycle; lifecycle.errors.LifecycleError")
+
+
+# -- errors ------------------------------------------------------------------------------------------------------
+
+
+def test_every_error_that_a_host_may_meet_stands_in_the_one_tree() -> None:
+    told = errors.__doc__ or ""
+    declared = {
+        name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)
+    }
+
+    assert [name for name in declared if name not in told] == []
+    elsewhere = [
+        f"{module}.{node.name}"
+        for module, path in modules().items()
+        if module.startswith("lifecycle.") and module != "lifecycle.errors"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in declared for base in node.bases)
+    ]
+    assert elsewhere == []
 
 
 # -- the wheel ---------------------------------------------------------------------------------------------------

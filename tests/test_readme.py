@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from lifecycle import Hooks
+from lifecycle.session.sqlite import SqliteStore
+from lifecycle.testing import Reply, ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -106,6 +109,17 @@ async with Agent.resume(store, id, model, tools=tools, hooks=hooks, options=Agen
     await agent.when_idle()
 """.strip()
 
+STORED = """
+from lifecycle import Agent
+from lifecycle.session.sqlite import SqliteStore
+
+
+async def work():
+    async with SqliteStore("sessions.db") as store:
+        async with Agent(model, session=await store.create()) as agent:
+            ...
+""".strip()
+
 POLICIES = """
 from lifecycle.policies.compaction import compacting
 from lifecycle.policies.plan import PlanMode
@@ -130,10 +144,26 @@ def test_the_policies_add_up() -> None:
 def test_the_examples_are_python() -> None:
     example, *more = blocks("python")
 
-    known = (APPROVED, EXTENSION, DRIVEN, CHECKED, POLICIES)
+    known = (APPROVED, EXTENSION, DRIVEN, CHECKED, POLICIES, STORED)
     assert [block for block in more if block not in known and "McpServer" not in block] == []
     compile(APPROVED, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     compile(example, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+async def stored(path: Path) -> None:
+    said = 'agent.followup("Keep this."); await agent.when_idle()'
+    given: dict[str, Any] = {"model": ScriptedModel(Reply(text="Kept.")), "path": path}
+    exec(STORED.replace('"sessions.db"', "path").replace("...", said), given)
+
+    await given["work"]()
+
+    assert STORED in blocks("python")
+    async with SqliteStore(path) as store:
+        assert [info.title for info in await store.list()] == ["Keep this."]
+
+
+def test_a_session_is_kept_as_it_says(tmp_path: Path) -> None:
+    anyio.run(stored, tmp_path / "sessions.db")
 
 
 def test_hooks_are_checked_as_it_says() -> None:

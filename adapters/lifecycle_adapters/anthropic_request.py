@@ -16,13 +16,12 @@ from lifecycle.vocabulary.messages import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UserMessage,
     text_of,
 )
 from lifecycle.vocabulary.requests import Request, ToolSpec
 
 from .anthropic_events import whole_block
-from .spelling import PREFILL, arguments_of, replay_of, spelt
+from .spelling import PREFILL, Messages, arguments_of, replay_of, spelt, told_apart
 
 _EPHEMERAL = {"type": "ephemeral"}
 
@@ -39,7 +38,7 @@ def encode(request: Request, *, provider: str, cache: bool = True) -> bytes:
         for message in request.messages
         if isinstance(message, SystemMessage) and (said := text_of(message)).strip()
     ]
-    messages = _messages(request.messages, provider, config.model)
+    messages = _messages(told_apart(request.messages), provider, config.model)
     tools = [_tool(tool) for tool in request.tools]
     if cache:
         for stable in (system or tools, messages[-1]["content"] if messages else []):
@@ -88,9 +87,7 @@ def content_of(message: AssistantMessage, provider: str, model: str | None) -> l
     return [*blocks, *calls]
 
 
-def _messages(
-    messages: Sequence[SystemMessage | UserMessage | AssistantMessage], provider: str, model: str | None
-) -> list[dict[str, Any]]:
+def _messages(messages: Messages, provider: str, model: str | None) -> list[dict[str, Any]]:
     """Turns that alternate. The results of a batch make one user message, before all else that it says."""
     turns: list[dict[str, Any]] = []
     for message in messages:

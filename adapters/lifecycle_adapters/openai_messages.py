@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from lifecycle.vocabulary.messages import (
@@ -21,7 +21,7 @@ from lifecycle.vocabulary.messages import (
 from lifecycle.vocabulary.requests import Request, ToolSpec
 from lifecycle.vocabulary.values import FrozenDict
 
-from .spelling import PREFILL, replay_of, spelt
+from .spelling import PREFILL, Messages, replay_of, spelt, told_apart
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 """Where servers put the model's reasoning, in a delta and in a message that is sent back."""
@@ -45,7 +45,7 @@ def encode(request: Request, *, provider: str, max_tokens_field: str = "max_toke
     config = request.config
     body: dict[str, Any] = {
         "model": config.model,
-        "messages": [*_messages(request.messages, provider, config.model)],
+        "messages": [*_messages(told_apart(request.messages), provider, config.model)],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -75,9 +75,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _messages(
-    messages: Sequence[SystemMessage | UserMessage | AssistantMessage], provider: str, model: str | None
-) -> Iterator[dict[str, Any]]:
+def _messages(messages: Messages, provider: str, model: str | None) -> Iterator[dict[str, Any]]:
     # A tool message carries text only. Pictures follow as a user message, once all results of the batch are out:
     # nothing may stand between them.
     pictures: list[dict[str, Any]] = []

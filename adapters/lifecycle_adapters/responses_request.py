@@ -16,14 +16,13 @@ from lifecycle.vocabulary.messages import (
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UserMessage,
     text_of,
 )
 from lifecycle.vocabulary.requests import Request, ToolSpec
 from lifecycle.vocabulary.values import FrozenDict
 
 from .responses_events import PHASE, kept_item
-from .spelling import PREFILL, arguments_of, replay_of, spelt
+from .spelling import PREFILL, Messages, arguments_of, replay_of, spelt, told_apart
 
 _LONGEST_ID = 64
 
@@ -35,7 +34,7 @@ def encode(request: Request, *, provider: str) -> bytes:
     out.
     """
     config = request.config
-    items = [*_items(request.messages, provider, config.model)]
+    items = [*_items(told_apart(request.messages), provider, config.model)]
     body: dict[str, Any] = {"model": config.model, "input": items, "stream": True, "store": False}
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
@@ -84,9 +83,7 @@ def _answer(message: AssistantMessage, provider: str, model: str | None) -> Iter
             }
 
 
-def _items(
-    messages: Sequence[SystemMessage | UserMessage | AssistantMessage], provider: str, model: str | None
-) -> Iterator[dict[str, Any]]:
+def _items(messages: Messages, provider: str, model: str | None) -> Iterator[dict[str, Any]]:
     for message in messages:
         if isinstance(message, SystemMessage):
             yield {"type": "message", "role": "system", "content": text_of(message)}

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from lifecycle.vocabulary.messages import AssistantMessage, ToolCallBlock
+from lifecycle.vocabulary.assembly import free_id
+from lifecycle.vocabulary.messages import (
+    AssistantMessage,
+    Block,
+    SystemMessage,
+    ToolCallBlock,
+    ToolResultBlock,
+    UserMessage,
+)
 from lifecycle.vocabulary.values import JsonValue
 
 from .decoding import json_object
 
 PREFILL = "prefill"
 """An option of ours: text that the answer is to begin with, sent as an assistant message at the end."""
+
+
+Messages: TypeAlias = Sequence[SystemMessage | UserMessage | AssistantMessage]
 
 
 def spelt(body: Mapping[str, Any]) -> bytes:
@@ -37,3 +48,32 @@ def replay_of(message: AssistantMessage, provider: str, model: str | None) -> tu
     source = message.source
     same = source.get("provider", provider) == provider and source.get("model", model) in (model, None)
     return message.replay if same else nothing
+
+
+def told_apart(messages: Messages) -> Messages:
+    """A conversation in which no two calls share an id: some servers count anew in every answer.
+
+    The first call keeps the id, a later one gets a free one in its place; a result follows the newest call of its id.
+    Only what came before decides: a request still begins as the one before it did.
+    """
+    ids = [block.id for message in messages for block in message.content if isinstance(block, ToolCallBlock)]
+    return messages if len(set(ids)) == len(ids) else [*_told_apart(messages)]
+
+
+def _told_apart(messages: Messages) -> Iterator[SystemMessage | UserMessage | AssistantMessage]:
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+
+    def named(block: Block) -> Block:
+        match block:
+            case ToolCallBlock(id=id):
+                names[id] = free_id(id, taken) if id in taken else id
+                taken.add(names[id])
+                return block.model_copy(update={"id": names[id]})
+            case ToolResultBlock(tool_call_id=id):
+                return block.model_copy(update={"tool_call_id": names.get(id, id)})
+            case _:
+                return block
+
+    for message in messages:
+        yield message.model_copy(update={"content": tuple(map(named, message.content))})

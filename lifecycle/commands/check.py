@@ -49,6 +49,7 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument(
         "--revision",
+        "--lifecycle",
         metavar="NAME",
         default=NEWEST,
         help=f"what it is judged by: {', '.join(REVISIONS)}, or your lifecycle as module:Name (default: {NEWEST})",
@@ -128,7 +129,8 @@ def _told(report: Report, revision: str, alphabet: Alphabet) -> Iterator[str]:
         if report.fragment:
             yield f"{report.log}: no session, but the chunks of an answer alone; revision {revision} allows that"
         else:
-            yield f"{report.log}: legal under revision {revision}: {_size(report)}"
+            parked = "" if report.parked is None else f"; turn {report.parked} waits for an approval"
+            yield f"{report.log}: legal under revision {revision}: {_size(report)}{parked}"
         return
     if report.divergence is not None:
         yield from _divergence(report, report.divergence, revision, alphabet)
@@ -187,6 +189,7 @@ def _as_json(report: Report, revision: str) -> dict[str, object]:
         "unreadable": None if report.unreadable is None else str(report.unreadable),
         "tornLine": report.torn,
         "fragment": report.fragment,
+        "parkedTurn": report.parked,
         "note": report.note,
     }
     if report.accepted:

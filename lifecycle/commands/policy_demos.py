@@ -15,6 +15,7 @@ from lifecycle.driver.agent import Agent
 from lifecycle.driver.options import AgentOptions
 from lifecycle.policies.compaction import CompactionOptions, compacting
 from lifecycle.policies.context import Source, runtime_context
+from lifecycle.policies.limits import LimitOptions, limiting
 from lifecycle.policies.plan import EXIT, PlanMode
 from lifecycle.policies.retry import RetryOptions, retrying
 from lifecycle.policies.selection import ModelSwitch
@@ -138,6 +139,13 @@ async def plan() -> Session:
     return await _played(model, mode.hooks, "Copy a.md.", tools=[read_file, write_file, mode.tool], options=options)
 
 
+async def limits() -> Session:
+    """A model that goes round in circles: the call that it repeats is denied, and the turn ends at its limit."""
+    model = ScriptedModel(_reads("a.md"), _reads("a.md"), _reads("b.md"), otherwise=_reads("c.md"))
+    by = LimitOptions(max_steps=3, same_calls=1)
+    return await _played(model, limiting(by), "Read everything.", tools=[read_file])
+
+
 DEMOS: Mapping[str, Callable[[], Awaitable[Session]]] = MappingProxyType(
     {
         "retry": retry,
@@ -145,6 +153,7 @@ DEMOS: Mapping[str, Callable[[], Awaitable[Session]]] = MappingProxyType(
         "runtime-context": context,
         "model-switch": selection,
         "plan-mode": plan,
+        "limits": limits,
     }
 )
 """The story of each policy, by the name of its page."""

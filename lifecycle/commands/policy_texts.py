@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from lifecycle.policies.compaction import CompactionOptions, compacting
 from lifecycle.policies.context import Source, runtime_context
+from lifecycle.policies.limits import LimitOptions, limiting
 from lifecycle.policies.plan import PlanMode
 from lifecycle.policies.retry import Backoff, RetryOptions, retrying
 from lifecycle.policies.selection import ModelSwitch
@@ -200,7 +201,8 @@ switch.select("deep")""",
             "批准者看到的就是模型所要求的：请求批准的 hook 不能更改参数，因此其他 hook 替换的参数对此调用无效。",
             "制定计划、获得批准并执行。",
         ),
-        """from lifecycle.policies.plan import PlanMode
+        """from lifecycle.policies.limits import LimitOptions, limiting
+from lifecycle.policies.plan import PlanMode
 
 plan = PlanMode()
 options = AgentOptions(approve=ask_the_user)
@@ -208,6 +210,33 @@ agent = Agent(model, tools=[*tools, plan.tool], hooks=plan.hooks, options=option
 plan.enter()""",
         lambda: PlanMode().hooks,
         (PlanMode,),
+    ),
+    Policy(
+        "limits",
+        Told(
+            "Limits",
+            "A turn comes to an end, also where its model calls tools for ever, or a hook sends it on whenever it"
+            " wants to stop.",
+            "A step beyond `max_steps` is not opened: the turn ends `aborted` by a hook whose reason says which"
+            " limit it was, so that nobody takes it for a success. What was said for that step waits for the next"
+            " turn. With `same_calls` a call that the turn has made that often, with the same arguments, is denied,"
+            " and the model is told why.",
+            "A call that is repeated is denied, and after three steps the turn ends.",
+        ),
+        Told(
+            "上限",
+            "轮次总会结束，即使模型不停地调用工具，或者某个 hook 在它想停时总让它继续。",
+            "超出 `max_steps` 的步骤不会打开：轮次以 `aborted` 结束，由 hook 给出的原因说明是哪一个上限，"
+            "因此没有人会把它当作成功。为该步骤所说的话留给下一个轮次。设置 `same_calls` 后，"
+            "轮次以相同参数做过这么多次的调用会被拒绝，并告知模型原因。",
+            "重复的调用被拒绝，三个步骤之后轮次结束。",
+        ),
+        """from lifecycle.policies.limits import LimitOptions, limiting
+
+agent = Agent(model, hooks=limiting())
+agent = Agent(model, hooks=limiting(LimitOptions(max_steps=50, same_calls=3)))""",
+        lambda: limiting(LimitOptions(same_calls=3)),
+        (LimitOptions,),
     ),
 )
 
@@ -251,6 +280,11 @@ OPTIONS_ZH: Mapping[str, Mapping[str, str]] = {
     "PlanMode": {
         "allowed": "保留的工具类别。没有声明类别的工具被移除。",
         "active": "是否一开始就打开。恢复的会话按其日志所说继续。",
+    },
+    "LimitOptions": {
+        "max_steps": "一个轮次可以进行的步骤数。更多的不会打开。",
+        "same_calls": "一个轮次可以用相同参数（无论拼写顺序）调用一个工具的次数；更多的调用被拒绝，并告知模型原因。"
+        "None 不设上限：有些工具就是要反复询问的。",
     },
 }
 """What each option means, by its class and its name; in English its docstring says so."""

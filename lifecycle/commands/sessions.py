@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = "Callable[[StoreBase, argparse.Namespace, Output], Awaitable[None]]"
 
-_EXIT_CODES = (
-    "Exit code: 0 if it was done; 1 if a session cannot be made shorter; 2 if the call was wrong or the store cannot be"
-    " used."
-)
+_EXIT_CODES = "Exit code: 0 if it was done; 2 if the call was wrong or the store cannot be used."
 _ID = "which session; the beginning of its id is enough"
 
 
@@ -57,6 +54,7 @@ def declare(commands: Any) -> None:
     )
     forking.add_argument("--id", dest="new_id", metavar="NEW", help="the id of the new session (default: a fresh one)")
     shortening = _action(actions, "compact", _compact, "let a model's summary take the place of a session's older part")
+    shortening.epilog = _EXIT_CODES.replace("; 2", "; 1 if the session cannot be made shorter; 2")
     shortening.add_argument("id", help=_ID)
     shortening.add_argument("--model", metavar="NAME", required=True, help="the model that writes the summary")
     shortening.add_argument("--wire", metavar="NAME", default="openai-chat", help="(default: openai-chat)")

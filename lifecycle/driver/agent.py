@@ -29,15 +29,17 @@ from lifecycle.vocabulary.messages import Block, UserMessage, user_message
 from lifecycle.vocabulary.requests import ModelSelection
 from lifecycle.vocabulary.values import trusted
 
+from .activity import Activity
 from .feed import MOST, EventStream, Feeds
 from .inbox import PendingInbox
 from .monitor import Monitor, by_default
 from .options import AgentOptions
 from .performers.agent import announce_recorded
+from .performers.hooked import check_point
 from .programs import programs
 from .recovery import recover
 from .runs import AgentRun
-from .walk import Drive, perform_now
+from .walk import perform_now
 
 log = logging.getLogger("lifecycle")
 
@@ -53,7 +55,8 @@ class Agent:
 
     Args:
         model: The adapter, or several by provider name.
-        route: The default selection, or `provider/model`; needed where there are several adapters.
+        route: The default selection, or `provider/model`; needed where there are several adapters, unless a listener of
+            `agent/model` chooses for each step.
         tools: What the model may call.
         hooks: The listeners of this agent.
         session: The log to work on; a fresh one in memory if left out. It is closed with the agent. If a lost process
@@ -92,8 +95,9 @@ class Agent:
             models.selection = models.selection.model_copy(update={"effort": options.effort})
         program, call_program, points = programs(options.lifecycle, options.performers)
         hooks = hooks or Hooks()
-        for point in points:  # a point that the hooks do not know is an error now, not in the middle of a turn
-            hooks.listeners(point)
+        for point, payload in points.items():  # an error now, not in the middle of a turn
+            hooks.listeners(point)  # known?
+            check_point(hooks.points[point], payload)
         self._run = AgentRun(
             handle=self,
             program=program,
@@ -106,9 +110,9 @@ class Agent:
             options=options,
             feeds=Feeds(),
         )
+        self._activity = Activity(self._run)
         self._lent = task_group
         self._stack: AsyncExitStack | None = None
-        self._rested: anyio.Event | None = None
         self._unhook: tuple[Callable[[], None], ...] = ()
         self._monitored = by_default() if monitor is None else monitor
         self._monitor: Monitor | None = None
@@ -186,7 +190,7 @@ class Agent:
             with suppress(DuplicateMessageError):  # it waits there already
                 self.inject(message)
         if run.parked is not None:
-            self._take("resume")
+            self._activity.take("resume")
         return self
 
     def _listen(self) -> None:
@@ -250,15 +254,15 @@ class Agent:
         """
         run = self._run
         run.leaving = run.disposing = True
-        if not self._resting:
+        if not self._activity.resting:
             self.cancel(DISPOSED_CANCEL, keep_inbox=True)
-        while not self._resting:
+        while not self._activity.resting:
             if cancelled is not None:
                 run.interrupt()
             try:
                 with anyio.CancelScope(shield=cancelled is not None):  # asyncio's own cancel heeds none, hence the loop
                     if run.drive is not None and not run.drive.live:  # and a task that it meets unbegun never begins
-                        await self._act(run.drive)
+                        await self._activity.perform(run.drive)
                     await self.when_idle()
             except anyio.get_cancelled_exc_class() as late:
                 cancelled = late
@@ -302,7 +306,7 @@ class Agent:
         self._need_life()
         message = self._message(content)
         run.sending = (message, target)
-        self._take("submit" if wakeup else "stage")
+        self._activity.take("submit" if wakeup else "stage")
         return message
 
     def _message(self, content: Input) -> UserMessage:
@@ -350,19 +354,11 @@ class Agent:
         # To cancel an idle agent arms nothing (CAN-07), also for a wake by who is told of what it discards.
         run.disposing = run.leaving or (run.phase != "idle" and (run.disposing or cause == DISPOSED_CANCEL))
         try:
-            self._take("cancel")
+            self._activity.take("cancel")
         finally:
             run.cancelling, run.keeping = before
-        if run.watch is None and run.drive is not None and run.signal.fired and run.tasks is not None:
-            run.watch = anyio.CancelScope(shield=True)
-            run.tasks.start_soon(self._watch, run.watch)
+        self._activity.watch()
         return stops
-
-    async def _watch(self, scope: anyio.CancelScope) -> None:
-        """Tell if the cancelled turn outlasts its grace period. Ends with the turn."""
-        with scope:
-            await anyio.sleep(self._run.options.grace_seconds)
-            self._take("outlast")
 
     def _cancel_again(self, cause: CancelCause) -> None:
         """Discard what a cancel from inside an append had to leave (CAN-12)."""
@@ -378,14 +374,7 @@ class Agent:
         """
         if self._run.workers and this_task() in self._run.workers:
             raise AgentBusyError(f"{self!r} is awaited by a hook or a tool of its own, which would wait for itself")
-        while not self._resting:
-            if self._rested is None:
-                self._rested = anyio.Event()
-            await self._rested.wait()
-
-    @property
-    def _resting(self) -> bool:
-        return self._run.drive is None and self._run.phase not in ("maintenance", "maintenance_latched")
+        await self._activity.wait()
 
     async def flush(self) -> bool:
         """Have everything kept that has happened: `session/flush` listeners first, all at once, then the session.
@@ -424,72 +413,8 @@ class Agent:
         try:
             return await task(run.signal)
         finally:
-            self._take("maintained")
-            self._rest()
-
-    def _take(self, event: str) -> None:
-        """Take an arrow from outside, and start an activity if it wakes.
-
-        Whoever listens to the arrow's effects may ask for another one. The activity starts when the first one is
-        over, so that all listeners hear everything in one order.
-        """
-        run, outermost = self._run, not self._run.taking
-        run.taking = True
-        try:
-            perform_now(run.program, run, event)
-        finally:
-            run.taking = not outermost
-        if outermost:
-            self._pump()
-
-    def _pump(self) -> None:
-        """Start an activity if a wake asks for one and none is going on."""
-        run = self._run
-        if not run.woken or run.drive is not None:
-            return
-        assert run.tasks is not None
-        run.woken = False
-        drive = run.drive = Drive(run.program, run)
-        try:
-            drive.start()
-        finally:
-            if drive.ended is None:
-                run.tasks.start_soon(self._act, drive)
-            else:
-                self._end_activity()
-            self._pass_on()
-
-    async def _act(self, drive: Drive) -> None:
-        if drive.live:  # whoever left the context before this task began has done its work
-            return
-        workers, task = self._run.workers, this_task()
-        workers.add(task)
-        try:
-            await drive.run(scopes=self._run.scopes)
-        finally:
-            workers.discard(task)
-            self._end_activity()
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        """Raise what a listener has raised to end the process, now that what is owed is performed, or will be."""
-        escaped, self._run.escaped = self._run.escaped, None
-        if escaped is not None:
-            raise escaped
-
-    def _end_activity(self) -> None:
-        run = self._run
-        run.drive = None
-        run.woken = False
-        self._rest()
-
-    def _rest(self) -> None:
-        if self._run.drive is None:
-            self._run.disposing = self._run.leaving
-            self._run.unwatch()
-            if self._rested is not None:
-                self._rested.set()
-                self._rested = None
+            self._activity.take("maintained")
+            self._activity.rest()
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -515,7 +440,7 @@ class Agent:
     @property
     def inbox(self) -> PendingInbox:
         """The pending input, to look at and to edit."""
-        return PendingInbox(self._run, self._take, self._need_life)
+        return PendingInbox(self._run, self._activity.take, self._need_life)
 
     @property
     def session(self) -> Session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Protocol, cast
 
 from lifecycle.definition.machine import Lifecycle
@@ -18,7 +19,8 @@ class Approver(Protocol):
     """Answers a call that a `tools/pre-execute` listener asks about.
 
     Awaited before the call goes on, however long that takes: meanwhile no other call starts. A cancel ends the
-    waiting. An exception makes the call an error result; False, or no approver at all, counts as a denial (TLP-02).
+    waiting. An exception makes the call an error result; all but True itself, or no approver at all, counts as a denial
+    (TLP-02).
 
     Both the question and what came of it are in the log (`approval/asked`, `approval/decided`). If the process is lost
     in between, `Agent.resume` asks the approver of the new process the same question again.
@@ -49,10 +51,11 @@ class AgentOptions:
         max_pauses: How many steps in a row may end because the provider paused.
         lifecycle: A lifecycle derived from Agent, Turn, Step or ToolCall of the newest revision, in its place.
         performers: The performers of the effects that it adds, by their keys: functions of the run that return, for
-            the last effect of a phase, the event that follows. Serial hook points are dispatched without one.
+            the last effect of a phase, the event that follows. They are awaited to their end, also when the turn is
+            cancelled: look at `run.signal`. Serial hook points are dispatched without one.
 
     Raises:
-        ValueError: if a limit is no whole number, or too small to work with, or the grace is no time.
+        ValueError: if an option is of another kind than it says, or too small to work with.
     """
 
     system: str | Prompt | Iterable[Section] | None = None
@@ -70,17 +73,47 @@ class AgentOptions:
     performers: Mapping[str, Perform] = EMPTY
 
     def __post_init__(self) -> None:
-        for name, limit, least in (
-            ("max_parallel_tools", self.max_parallel_tools, 1),
-            ("max_result_chars", self.max_result_chars, 0),
-            ("max_pauses", self.max_pauses, 0),
-        ):
-            if (
-                limit is not None
-                and not callable(limit)
-                and (not isinstance(cast("object", limit), int) or limit < least)
-            ):
-                raise ValueError(f"AgentOptions({name}=...) is a whole number of at least {least}, not {limit!r:.80}")
-        grace = cast("object", self.grace_seconds)
-        if not isinstance(grace, int | float) or not grace >= 0:
-            raise ValueError(f"AgentOptions(grace_seconds=...) is a number of at least 0, not {grace!r:.80}")
+        for name, (fits, what) in _FIT.items():
+            given: object = getattr(self, name)
+            if not fits(given):
+                raise ValueError(f"AgentOptions({name}=...) is {what}, not {given!r:.80}")
+
+
+def _whole(given: object, least: int) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= least
+
+
+def _number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _names(given: object) -> bool:
+    named = isinstance(given, Iterable) and not isinstance(given, str)
+    return named and all(isinstance(one, str | EllipsisType) for one in cast("Iterable[object]", given))
+
+
+def _lifecycle(given: object) -> bool:
+    return isinstance(given, type) and issubclass(given, Lifecycle)
+
+
+_FIT: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "effort": (lambda given: given is None or isinstance(given, str), "a text or None"),
+    "max_tokens": (lambda given: given is None or _whole(given, 1), "a whole number of at least 1, or None"),
+    "temperature": (lambda given: given is None or _number(given), "a number or None"),
+    "request_options": (lambda given: isinstance(given, Mapping), "a mapping of the provider's own fields"),
+    "max_parallel_tools": (
+        lambda given: callable(given) or _whole(given, 1),
+        "a whole number of at least 1, or a function that says one",
+    ),
+    "max_result_chars": (lambda given: given is None or _whole(given, 0), "a whole number of at least 0, or None"),
+    "tool_order": (lambda given: given is None or _names(given), "a list of the tools' names, or None"),
+    "approve": (lambda given: given is None or callable(given), "a function that answers, or None"),
+    "grace_seconds": (lambda given: _number(given) and cast("float", given) >= 0, "a number of at least 0"),
+    "max_pauses": (lambda given: _whole(given, 0), "a whole number of at least 0"),
+    "lifecycle": (lambda given: given is None or _lifecycle(given), "a class derived from a lifecycle, or None"),
+    "performers": (
+        lambda given: isinstance(given, Mapping) and all(map(callable, cast("Mapping[str, object]", given).values())),
+        "a mapping of effects' keys to functions",
+    ),
+}
+"""By option: whether a value fits, and what does. What `system` may be, `Prompt.of` says."""

@@ -276,6 +276,10 @@ class ToolCallRun:
     running: bool = False
     """Its body has begun in a task of its own and has not ended."""
 
+    @property
+    def agent(self) -> AgentRun:
+        return self.step.agent
+
     def stop(self, error: BaseException) -> None:
         self.step.stop(error)
 

@@ -36,6 +36,7 @@ class Report:
         unreadable: What could not be read, where the checker stopped.
         torn: The line that was torn in the middle, if the last one was.
         fragment: It is no session, but something that may be a log of its own.
+        parked: The turn that is open at its end, and may be: somebody is asked about one of its calls.
         note: What else there is to know.
     """
 
@@ -51,6 +52,7 @@ class Report:
     unreadable: LogFormatError | None = None
     torn: int | None = None
     fragment: bool = False
+    parked: int | None = None
     note: str = ""
 
     @property
@@ -132,7 +134,7 @@ class _Check:
             return self._made()
         wrong = self.acceptor.end()
         if wrong is None:
-            return self._made()
+            return self._made(parked=self.acceptor.turn)
         return self._made(wrong, self.doubted if wrong.why != "end" else None)
 
     def _made(
@@ -141,6 +143,7 @@ class _Check:
         at: Record | None = None,
         note: str = "",
         unreadable: LogFormatError | None = None,
+        parked: int | None = None,
     ) -> Report:
         before = tuple(self.before)
         last = before[-1] if before else None
@@ -159,6 +162,7 @@ class _Check:
             unreadable=unreadable,
             torn=self.log.torn,
             fragment=self.acceptor.fragment,
+            parked=parked,
             note=note,
         )
 

@@ -16,14 +16,10 @@ from typing import Any
 from lifecycle.definition.guards import parse
 from lifecycle.definition.machine import ABORT, FAULT, Arrow, Lifecycle
 from lifecycle.definition.table import Row, Table, table_of
-from lifecycle.errors import LifecycleError
+from lifecycle.errors import TooManyFactsError
 
 MOST = 200_000
 """How many valuations of one phase are looked at; a definition with more of them is refused."""
-
-
-class TooManyFactsError(LifecycleError):
-    """The guards of one phase read so many facts that their valuations cannot all be looked at."""
 
 
 @dataclass(frozen=True, slots=True)

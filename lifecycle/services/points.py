@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from lifecycle.vocabulary.events import Event, InboxTarget, ToolFault
 from lifecycle.vocabulary.failures import USER_CANCEL, CancelCause, Failure
@@ -311,27 +311,54 @@ class OnFault(StrEnum):
     RAISED_AFTER_ALL = "the first failure is raised after all have ended"
 
 
+_BY_MODE = cast("OnFault", None)
+"""Stands where nobody says what a fault leads to."""
+
+
 @dataclass(frozen=True, slots=True)
 class HookPoint:
     """One place where the lifecycle asks its hooks.
 
     `verdicts` are the types that a listener may return, with None spelled `None`; empty means that the result is
-    ignored or must be nothing. `may_change` says in words what a listener may change, and how. `replaces` names the
-    fields of the payload that a waterfall listener may replace for its inner part, by `next(payload)`.
+    ignored or must be nothing. `on_fault` says what an exception of a listener leads to: left out, it is contained
+    where nobody waits for an answer, and fails the turn where somebody does. `may_change` says in words what a listener
+    may change, and how. `replaces` names the fields of the payload that a waterfall listener may replace for its inner
+    part, by `next(payload)`.
+
+    Raises:
+        ValueError: if faults are to be contained at a point that is awaited: only `emit` contains them.
     """
 
     name: str
     mode: Mode
     payload: type[Any] = Payload
     verdicts: tuple[type[Any] | None, ...] = ()
-    on_fault: OnFault = OnFault.CONTAINED
+    on_fault: OnFault = _BY_MODE
     may_change: str = "nothing"
     replaces: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.on_fault is _BY_MODE:
+            object.__setattr__(self, "on_fault", _USUAL_FAULT[self.mode])
+        elif self.on_fault is OnFault.CONTAINED and self.mode is not Mode.EMIT:
+            raise ValueError(
+                f"the hook point {self.name!r} of mode {self.mode.value} cannot contain what its listeners raise; "
+                f"only emit does, and here it usually is OnFault.{_USUAL_FAULT[self.mode].name}"
+            )
 
     @property
     def legal(self) -> tuple[str, ...]:
         """The verdicts by name."""
         return tuple("None" if verdict is None else verdict.__name__ for verdict in self.verdicts) or ("nothing",)
+
+
+_USUAL_FAULT: Mapping[Mode, OnFault] = {
+    Mode.EMIT: OnFault.CONTAINED,
+    Mode.SERIAL: OnFault.FAILS_TURN,
+    Mode.WATERFALL: OnFault.FAILS_TURN,
+    Mode.PARALLEL: OnFault.RAISED_AFTER_ALL,
+    Mode.VETO: OnFault.APPEND_RAISES,
+}
 
 
 def _points() -> Iterable[HookPoint]:

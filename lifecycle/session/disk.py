@@ -16,7 +16,12 @@ def explained(path: Path, other: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{path} {_why(error, other)}") from error
+        raise failure(path, error, other) from error
+
+
+def failure(path: Path, error: OSError, other: str) -> StoreError:
+    """What `explained` raises for a failure of the system."""
+    return StoreError(f"{path} {_why(error, other)}")
 
 
 def _why(error: OSError, other: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 from urllib.parse import quote
 
-from lifecycle.errors import SessionFormatError, StoreError
+from lifecycle.errors import SessionFormatError, StoreError, UnknownEventError
 from lifecycle.vocabulary.events import Event, UserMessageEvent, decode_event
 
 from . import disk
@@ -122,10 +122,12 @@ def read_session(path: Path) -> tuple[Head, list[Event], int]:
             number += 1
             try:
                 event = decode_event(line)
+            except UnknownEventError as wrong:  # of a plug-in that is not here: the file is sound
+                raise UnknownEventError(f"{path}, line {number}: {wrong}") from wrong
             except SessionFormatError as wrong:
                 if b"\0" in line and not any(_EVENT.match(later) for later in _lines(file)):
                     return head, events, good  # its bytes never reached the disk, and nothing follows
-                raise type(wrong)(f"{path} is damaged in line {number}: {wrong}") from wrong
+                raise SessionFormatError(f"{path} is damaged in line {number}: {wrong}") from wrong
             if event.seq != len(events):
                 raise SessionFormatError(
                     f"{path} is damaged in line {number}: event {event.seq} stands where {len(events)} is due"

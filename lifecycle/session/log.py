@@ -322,15 +322,15 @@ class Session:
         """
         entry = (callback,)
         self._observers = (*self._observers, entry)
-        return partial(self.remove, entry)
+        return partial(self._remove, entry)
 
     def veto(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Call `callback` before each commit; if it raises, `append` raises that and nothing happens."""
         entry = (callback,)
         self._vetoes = (*self._vetoes, entry)
-        return partial(self.remove, entry)
+        return partial(self._remove, entry)
 
-    def remove(self, entry: tuple[Callable[[Event], object]]) -> None:
+    def _remove(self, entry: tuple[Callable[[Event], object]]) -> None:
         """For what `observe` and `veto` return."""
         self._observers = tuple(known for known in self._observers if known is not entry)
         self._vetoes = tuple(known for known in self._vetoes if known is not entry)

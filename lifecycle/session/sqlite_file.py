@@ -9,11 +9,10 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lifecycle.errors import SessionError, SessionFormatError, StoreError
+from lifecycle.errors import SessionError, SessionFormatError, StoreBusyError, StoreError
 
 from . import disk
 from .reading import LONGEST_LINE
-from .writing import StoreBusyError
 
 APPLICATION_ID = 0x7475726E
 """Stands in the file's header and tells our databases from those of others ("turn")."""
@@ -165,8 +164,9 @@ def rolled_back(database: sqlite3.Connection) -> None:
 def explained(path: Path) -> Generator[None]:
     """Turn failures of SQLite and of the system within the block into errors of ours."""
     try:
-        with disk.explained(path, "file"):
-            yield
+        yield
+    except OSError as error:
+        raise disk.failure(path, error, "file") from error
     except sqlite3.Error as error:
         raise _explain(path, error) from error
 

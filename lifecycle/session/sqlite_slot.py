@@ -38,6 +38,12 @@ _LINES = "SELECT CAST(line AS BLOB) FROM events WHERE place >= ? AND place < ? O
 """As bytes: what is no text is damage, and who reads it says so."""
 
 
+_MOVE_ON = (
+    "UPDATE sessions SET events = ?, updated_at = ?, turns = ?, title = ? WHERE key = ? AND id = ? AND events = ?"
+)
+"""Changes nothing where the session does not stand where we left it."""
+
+
 class Syncs:
     """Counts the commits to one write-ahead log: a sync is for all sessions whose commits came before it."""
 
@@ -62,13 +68,15 @@ class Syncs:
 class SqliteSlot:
     """The rows of one session."""
 
-    __slots__ = ("_commit", "_lineage", "_store", "id")
+    __slots__ = ("_commit", "_key", "_lineage", "_store", "id")
     quick = True
 
     def __init__(self, store: SqliteStore, id: str) -> None:
         self._store, self.id = store, id
         self._lineage: Lineage | None = None
         self._commit = 0
+        self._key: int | None = None
+        """Of its row, once this slot has committed something to it."""
 
     # -- by whom it is written ------------------------------------------------------------------------------------
 
@@ -162,27 +170,32 @@ class SqliteSlot:
         self._commit = self._store.syncs.committed()
 
     def _keep(self, database: sqlite3.Connection, batch: Sequence[str], first: int, summary: Summary) -> None:
-        """Put `batch` into the file. Where the file ends is read within the transaction."""
+        """Put `batch` into the file. Where the file ends is seen within the transaction."""
         self._store.check_process()
+        end, key, there = first + len(batch), self._key, first
+        told = end, summary.updated_at, summary.turns, summary.title
         database.execute("BEGIN IMMEDIATE")
         try:
-            row = database.execute("SELECT key, events FROM sessions WHERE id = ?", (self.id,)).fetchone()
-            key, there = self._new_row(database, summary) if row is None else (int(row[0]), int(row[1]))
-            if not first <= there <= first + len(batch):
-                raise StoreError(
-                    f"session {self.id!r} in {self._store.path} was changed behind our back: it holds {there} events "
-                    f"where {first} were kept; close it with discard=True and open it again"
-                )
+            if key is None or not database.execute(_MOVE_ON, (*told, key, self.id, there)).rowcount:
+                key, there = self._place(database, summary)
+                if not first <= there <= end:
+                    raise StoreError(
+                        f"session {self.id!r} in {self._store.path} was changed behind our back: it holds {there} "
+                        f"events where {first} were kept; close it with discard=True and open it again"
+                    )
+                database.execute(_MOVE_ON, (*told, key, self.id, there))
             places = range(key << SEQ_BITS | there, (key << SEQ_BITS | first) + len(batch))
             database.executemany("INSERT INTO events VALUES (?, ?)", zip(places, batch[there - first :], strict=True))
-            database.execute(
-                "UPDATE sessions SET events = ?, updated_at = ?, turns = ?, title = ? WHERE key = ?",
-                (first + len(batch), summary.updated_at, summary.turns, summary.title, key),
-            )
             database.execute("COMMIT")
         except BaseException:
             rolled_back(database)
             raise
+        self._key = key
+
+    def _place(self, database: sqlite3.Connection, summary: Summary) -> tuple[int, int]:
+        """The key of the session, and how many events are there; its row is made if there is none."""
+        row = database.execute("SELECT key, events FROM sessions WHERE id = ?", (self.id,)).fetchone()
+        return self._new_row(database, summary) if row is None else (int(row[0]), int(row[1]))
 
     def _new_row(self, database: sqlite3.Connection, summary: Summary) -> tuple[int, int]:
         parent, prefix = (None, 0) if self._lineage is None else (self._lineage.parent, self._lineage.prefix)

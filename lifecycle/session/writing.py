@@ -2,7 +2,8 @@
 
 Which store that is, its sink knows. A batch is due at the end of a turn, when 64 lines wait, at a barrier and at a
 flush. Small ones are kept on the thread of the event loop where the sink is quick (a thread hop costs ten commits of
-SQLite), all others in a worker thread; lines that come meanwhile wait behind.
+SQLite), all others in a worker thread; lines that come meanwhile wait behind. Only input under `strict` is kept there,
+however large it is: nobody is to hear of it before.
 
 How much may be lost, `durability` says. Whatever is *written* survives the end of the process, however it ends;
 what is *synced* survives the loss of power too.
@@ -30,7 +31,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import anyio
 import anyio.to_thread
 
-from lifecycle.errors import SessionFormatError, SessionLockedError, StoreError
+from lifecycle.errors import SessionFormatError, SessionLockedError, StoreBusyError, StoreError
 from lifecycle.vocabulary.events import Event, InboxSpliced, TurnEnd
 
 from .store import Summary
@@ -40,12 +41,8 @@ Durability: TypeAlias = Literal["strict", "turn", "none"]
 _logger = logging.getLogger("lifecycle")
 _BATCH = 64
 _LARGE = 1_000_000
-"""From this many characters on, a flush takes a worker thread."""
+"""What waits and has more characters than this is kept in a worker thread."""
 _REFUSALS = (StoreError, SessionFormatError, SessionLockedError)
-
-
-class StoreBusyError(StoreError):
-    """Another process was writing to the store for longer than we wait."""
 
 
 class Writer(Protocol):
@@ -197,13 +194,17 @@ class BatchWriter:
 
     def _keep_soon(self, *, sync: bool) -> None:
         """Keep what waits: at once where that is quick, in the store's thread where it is not. Syncs are never."""
-        if self._sink.quick and self._elsewhere is None:
+        if self._quick():
             self._quietly(self._drain, True)
             if sync:
                 self._hands.do(self._sync_quietly)
         elif not self._queued and self._elsewhere is None:  # else whoever waits for that thread keeps these, too
             self._queued = True
             self._hands.do(self._drain_in_background)
+
+    def _quick(self) -> bool:
+        """Whether what waits may be kept on the thread of the event loop."""
+        return self._sink.quick and self._elsewhere is None and self._size <= _LARGE
 
     def _keep_now(self) -> None:
         """Input came in: it is kept and synced before anybody hears of it."""
@@ -271,7 +272,7 @@ class BatchWriter:
             return self.flush() if self._waiting or self._synced < self._stored or self._broken else None
         if not self._waiting:
             return None
-        if self._sink.quick and self._elsewhere is None and self._size <= _LARGE:
+        if self._quick():
             try:
                 self._drain(True)
             except StoreBusyError:

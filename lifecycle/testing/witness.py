@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from lifecycle import Agent, Hooks, Session
+from lifecycle.driver.activity import Activity
+from lifecycle.driver.runs import AgentRun
 from lifecycle.proof.happenings import Happening
 from lifecycle.proof.invariants import PUBLISHED, SUSPENDING, UNPUBLISHED
 from lifecycle.services.model import Model
@@ -233,6 +235,7 @@ class WitnessedAgent(Agent):
     def __init__(self, witness: Witness, model: Model, **how: Any) -> None:
         super().__init__(model, **how)
         self._witness = witness
+        self._activity = _WitnessedActivity(witness, self._run)
 
     def _send(self, content: Any, target: InboxTarget, *, wakeup: bool) -> Any:
         with self._witness.sending(("followup" if target == "next-turn" else "steer") if wakeup else "inject"):
@@ -258,7 +261,17 @@ class WitnessedAgent(Agent):
 
         return await super().run_maintenance(told)
 
-    def _rest(self) -> None:
-        super()._rest()
+
+class _WitnessedActivity(Activity):
+    """An activity that says when it rests."""
+
+    __slots__ = ("_witness",)
+
+    def __init__(self, witness: Witness, run: AgentRun) -> None:
+        super().__init__(run)
+        self._witness = witness
+
+    def rest(self) -> None:
+        super().rest()
         if self._run.drive is None:
             self._witness.tell("rest")

@@ -180,15 +180,15 @@ def told_once(
             fresh = said not in told
             told.add(said)
             if fresh and block.id in used:
-                one, replay = block.model_copy(update={"id": _another(block.id, taken)}), None
+                one, replay = block.model_copy(update={"id": free_id(block.id, taken)}), None
             used.add(block.id)
         apart.append(one)
         kept.append(fresh)
     return tuple(compress(apart, kept)), None if replay is None else tuple(compress(replay, kept))
 
 
-def _another(id: str, taken: set[str]) -> str:
-    """The first of `id-2`, `id-3`, ... that is free."""
+def free_id(id: str, taken: set[str]) -> str:
+    """The first of `id-2`, `id-3`, ... that is not taken; it is from now on."""
     made = next(f"{id}-{n}" for n in count(2) if f"{id}-{n}" not in taken)
     taken.add(made)
     return made

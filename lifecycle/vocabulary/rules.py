@@ -6,6 +6,7 @@ Fields are named as they are on the wire; a dot leads into an object.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias, cast
@@ -96,19 +97,19 @@ FREE = Rules()
 
 def at(data: Any, field: str) -> Any:
     """A field of a record, be it JSON or a value of ours; None where it is not there."""
-    for name in _names(field):
-        if isinstance(data, dict):
-            data = cast("dict[str, Any]", data).get(name)
-        else:
-            data = getattr(data, _attribute(name), None)
+    for name, attribute in _path(field):
+        data = _item(data, name) if isinstance(data, dict) else getattr(data, attribute, None)
     return data
 
 
-@cache
-def _names(field: str) -> tuple[str, ...]:
-    return tuple(field.split("."))
+_item = cast("Callable[[Any, str], Any]", dict[str, Any].get)
 
 
 @cache
+def _path(field: str) -> tuple[tuple[str, str], ...]:
+    """The names that lead to a field: as they are on the wire, and as attributes."""
+    return tuple((name, _attribute(name)) for name in field.split("."))
+
+
 def _attribute(name: str) -> str:
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)

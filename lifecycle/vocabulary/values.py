@@ -255,7 +255,7 @@ class Value(metaclass=_Values):
 
     def model_dump_json(self, *, exclude_none: bool = False) -> str:
         """The value as JSON text, spelled as on the wire."""
-        return _adapter(type(self)).dump_json(self, exclude_none=exclude_none).decode()
+        return _serializer(type(self))(self, exclude_none=exclude_none).decode()
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
         """The value with some fields changed, which are not checked. Raises TypeError for one that it does not have."""
@@ -293,6 +293,13 @@ def _validator(kind: type[Value]) -> Callable[[object], Value]:
     """What checks the values of a class, without the adapter around it, which costs as much as a small value."""
     checks: Any = _adapter(kind).validator
     return cast("Callable[[object], Value]", checks.validate_python)
+
+
+@cache
+def _serializer(kind: type[Value]) -> Callable[..., bytes]:
+    """What writes the values of a class, likewise."""
+    writes: Any = _adapter(kind).serializer
+    return cast("Callable[..., bytes]", writes.to_json)
 
 
 def _remade(kind: type[V], parts: Iterable[object]) -> V:

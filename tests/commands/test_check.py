@@ -126,6 +126,24 @@ def test_the_first_illegal_event_is_told_with_what_would_have_been_legal(log: li
     assert told[-1] == f"  good up to    line {at}: {at} records, 0 whole turns"
 
 
+def test_a_log_whose_turn_waits_for_an_approval_is_legal_and_says_so(log: list[str], tmp_path: Path) -> None:
+    at = next(n for n, line in enumerate(log) if '"tool/call"' in line)
+    call = json.loads(log[at])["data"]
+    asked = {"id": "a1", "callId": call["callId"], "toolName": call["name"], "reason": "it writes"}
+    path = write(
+        tmp_path, [*log[: at + 1], json.dumps({"seq": at + 1, "time": 0, "type": "approval/asked", "data": asked})]
+    )
+
+    ended, told = here("check", path), json.loads(here("check", path, "--json").out)
+
+    assert (ended.code, ended.out) == (
+        0,
+        f"{path}: legal under revision 000: {at + 2} records, 0 whole turns; turn 1 waits for an approval\n",
+    )
+    assert (told["accepted"], told["parkedTurn"]) == (True, 1)
+    assert "parkedTurn" not in json.loads(here("check", write(tmp_path, log), "--json").out)
+
+
 def test_as_json_it_says_the_same(log: list[str], tmp_path: Path) -> None:
     path = write(tmp_path, renumbered([log[0], *log[2:]]))
 

@@ -21,6 +21,7 @@ SAYS = {
     "policy-runtime-context": ["(runtime-context)"] * 2,
     "policy-model-switch": ["(model-switch)"],
     "policy-plan-mode": ["(plan-mode)"] * 2,
+    "policy-limits": ["(DENIED)", "aborted"],
 }
 """What each policy says in its session, in order."""
 
@@ -92,7 +93,7 @@ def test_the_demos_are_those_of_the_pages_and_another_name_is_a_sentence() -> No
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
         "lifecycle replay: there is no demo 'rety' (did you mean 'retry'?); there are retry, compaction, "
-        "runtime-context, model-switch, plan-mode\n"
+        "runtime-context, model-switch, plan-mode, limits\n"
     )
 
 

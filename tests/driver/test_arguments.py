@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lifecycle import Agent, AgentOptions, tool
-from lifecycle.errors import PromptError, ToolDefinitionError
+from lifecycle.errors import DefinitionError, PromptError, ToolDefinitionError
 from lifecycle.testing import Gate, ScriptedModel
 from lifecycle.vocabulary.chunks import Finish
 from lifecycle.vocabulary.failures import USER_CANCEL, Aborted
@@ -49,10 +49,28 @@ def told(**given: Any) -> Callable[[], object]:
         (made(tools=[{"name": "x"}]), ToolDefinitionError, "a tool is made of a function, not of {'name': 'x'}"),
         (lambda: tool(int), ToolDefinitionError, "a tool is made of a function, not of <class 'int'>"),
         (told(system=5), PromptError, "a prompt is a text, a Prompt or a list of Sections; 5 is none"),
-        (told(max_parallel_tools=0), ValueError, "a whole number of at least 1, not 0"),
+        (told(max_parallel_tools=0), ValueError, "a whole number of at least 1, or a function that says one, not 0"),
+        (told(max_parallel_tools=True), ValueError, "a whole number of at least 1, or a function .* not True"),
         (told(grace_seconds="5"), ValueError, "a number of at least 0, not '5'"),
         (told(grace_seconds=math.nan), ValueError, "a number of at least 0, not nan"),
-        (told(max_result_chars=-1), ValueError, "a whole number of at least 0, not -1"),
+        (told(max_result_chars=-1), ValueError, "a whole number of at least 0, or None, not -1"),
+        (told(max_tokens="many"), ValueError, "a whole number of at least 1, or None, not 'many'"),
+        (told(max_tokens=-5), ValueError, "a whole number of at least 1, or None, not -5"),
+        (told(max_pauses=1.5), ValueError, "a whole number of at least 0, not 1.5"),
+        (told(temperature="hot"), ValueError, "a number or None, not 'hot'"),
+        (told(effort=4), ValueError, "a text or None, not 4"),
+        (told(request_options=[1]), ValueError, r"a mapping of the provider's own fields, not \[1\]"),
+        (told(tool_order="read"), ValueError, "a list of the tools' names, or None, not 'read'"),
+        (told(tool_order=[3]), ValueError, r"a list of the tools' names, or None, not \[3\]"),
+        (told(approve=3), ValueError, "a function that answers, or None, not 3"),
+        (told(lifecycle=3), ValueError, "a class derived from a lifecycle, or None, not 3"),
+        (told(lifecycle=int), ValueError, "a class derived from a lifecycle, or None, not <class 'int'>"),
+        (told(performers={"agent/review": 3}), ValueError, "a mapping of effects' keys to functions, not {"),
+        (
+            told(performers={"agent/pre-stepp": print}),
+            DefinitionError,
+            "the performer of 'agent/pre-stepp' has no effect to perform in Agent; did you mean 'agent/pre-step'?",
+        ),
     ],
 )
 def test_what_an_agent_is_not_made_of(make: Callable[[], object], error: type[Exception], says: str) -> None:

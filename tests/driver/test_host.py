@@ -498,7 +498,7 @@ async def test_a_task_that_is_cancelled_before_it_began_leaves_nobody_waiting(le
 
     stage.check_settled()
     with warnings.catch_warnings():  # here, not in whichever test comes next
-        warnings.filterwarnings("ignore", "coroutine 'Agent._act' was never awaited", RuntimeWarning)
+        warnings.filterwarnings("ignore", "coroutine 'Activity.perform' was never awaited", RuntimeWarning)
         gc.collect()
 
 

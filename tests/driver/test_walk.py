@@ -10,10 +10,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from lifecycle import Agent, AgentOptions
 from lifecycle.definition.effects import DRIVER, TOOLS, USER, answer, ask, hook, note, record, tell
 from lifecycle.definition.machine import ANYWHERE, Lifecycle, NoFacts, Phase
-from lifecycle.definition.step import Step
 from lifecycle.driver.performers.agent import AGENT
 from lifecycle.driver.performers.call import CALL
 from lifecycle.driver.performers.proposal import STEP
@@ -21,9 +19,8 @@ from lifecycle.driver.performers.turn import TURN
 from lifecycle.driver.program import BODY, START, Perform, Performers, Program
 from lifecycle.driver.programs import programs
 from lifecycle.driver.walk import Drive, perform_now
-from lifecycle.errors import DefinitionError, IllegalTransitionError, UnknownHookPointError
+from lifecycle.errors import DefinitionError, IllegalTransitionError
 from lifecycle.services.signal import CancelSignal
-from lifecycle.testing import ScriptedModel
 from lifecycle.vocabulary.failures import DISPOSED_CANCEL, USER_CANCEL
 
 pytestmark = pytest.mark.anyio
@@ -530,11 +527,3 @@ def test_an_arrow_that_led_on_before_it_failed_takes_all_of_it_back() -> None:
     with pytest.raises(ValueError, match="after all"):
         perform_now(RESTING, run, "begin")
     assert run.phase == "idle"
-
-
-def test_a_hook_point_that_the_hooks_do_not_know_is_an_error_when_the_agent_is_made() -> None:
-    class Budgeted(Step):
-        boundary = Step.boundary.but(hook("agent/budget", "serial"), *Step.boundary.does)
-
-    with pytest.raises(UnknownHookPointError, match="'agent/budget'"):
-        Agent(ScriptedModel(), options=AgentOptions(lifecycle=Budgeted))

@@ -19,7 +19,7 @@ from lifecycle.testing import Case, Reply, ScriptedModel, check_case, check_hook
 from lifecycle.vocabulary.failures import COMPLETED
 
 from ..conformance.kit import scene
-from . import test_compaction, test_context, test_plan, test_retry, test_selection
+from . import test_compaction, test_context, test_limits, test_plan, test_retry, test_selection
 from .kit import BACKENDS
 
 BUILDERS = (
@@ -28,6 +28,7 @@ BUILDERS = (
     test_context.build_context,
     test_selection.build_switching,
     test_plan.build_planning,
+    test_limits.build_limits,
 )
 
 

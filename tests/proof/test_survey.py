@@ -14,8 +14,8 @@ from lifecycle.definition.effects import DRIVER, tell
 from lifecycle.definition.family import family
 from lifecycle.definition.machine import Lifecycle, Phase
 from lifecycle.definition.table import table_of
-from lifecycle.errors import IllegalTransitionError
-from lifecycle.proof.survey import MOST, TooManyFactsError, survey
+from lifecycle.errors import IllegalTransitionError, TooManyFactsError
+from lifecycle.proof.survey import MOST, survey
 
 DO = tell(DRIVER, "do it")
 

@@ -110,7 +110,7 @@ DAMAGES: list[tuple[Damage, type[SessionFormatError], str]] = [
     (
         lambda lines: [line.replace(b"step/start", b"x/y") for line in lines],
         UnknownEventError,
-        r"line \d: event \d has the type 'x/y'",
+        r"s\.jsonl, line \d: event \d has the type 'x/y'",  # the file is not called damaged
     ),
     (lambda lines: [*lines[:3], bytes(40), *lines[4:]], SessionFormatError, "damaged in line 4"),
     (lambda lines: lines[1:], SessionFormatError, "its first line does not tell about one"),

@@ -26,6 +26,7 @@ from lifecycle.errors import (
     UnknownEventError,
 )
 from lifecycle.session.sqlite import SqliteStore
+from lifecycle.session.sqlite_slot import SqliteSlot
 from lifecycle.vocabulary import events as ev
 from lifecycle.vocabulary.failures import COMPLETED
 from lifecycle.vocabulary.messages import user_message
@@ -245,6 +246,7 @@ def run(code: str, *args: object) -> subprocess.CompletedProcess[str]:
 _OTHER = """
 import sys, anyio
 from lifecycle.session.sqlite import SqliteStore
+from lifecycle.session.sqlite_slot import SqliteSlot
 from lifecycle.vocabulary.events import EndSeed
 
 async def main():
@@ -539,6 +541,7 @@ _LIMITED = """
 import resource, sys, anyio
 from lifecycle.errors import StoreError
 from lifecycle.session.sqlite import SqliteStore
+from lifecycle.session.sqlite_slot import SqliteSlot
 from lifecycle.vocabulary.events import UserMessageEvent
 from lifecycle.vocabulary.messages import user_message
 
@@ -565,3 +568,26 @@ def test_a_limit_on_the_size_of_files_is_one_clear_sentence(path: Path) -> None:
     assert result.stdout.startswith(f"{path} cannot be ")
     assert "disk" in result.stdout
     assert result.stdout.count("\n") == 1
+
+
+@anyio_test
+@pytest.mark.parametrize(("length", "here"), [(10, True), (2_000_000, False)])
+async def test_what_is_large_is_not_kept_on_the_thread_of_the_event_loop(
+    path: Path, monkeypatch: pytest.MonkeyPatch, length: int, here: bool
+) -> None:
+    told: list[bool] = []
+    keep = SqliteSlot.keep
+
+    def kept(slot: SqliteSlot, *args: Any, here: bool) -> None:
+        told.append(here)
+        keep(slot, *args, here=here)
+
+    monkeypatch.setattr(SqliteSlot, "keep", kept)
+    with fail_after(10):
+        async with SqliteStore(path) as store:
+            session = await store.create("s")
+            session.append(ev.TurnStart(turn=1))
+            session.append(ev.UserMessageEvent(message=user_message("x" * length)), surface="append")
+            session.append(ev.TurnEnd(turn=1, reason=COMPLETED))
+            await session.flush()
+            assert (told, stored(path)) == ([here], 3)

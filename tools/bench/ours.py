@@ -72,19 +72,26 @@ class Ours(Contender):
     Args:
         nursery: Each agent works in a task group of its own instead.
         quiet: Nobody listens.
-        folder: Each session is kept in a SQLite store in this folder.
+        folder: Each session is kept in a SQLite store in this folder, which is opened for it.
+        store: Each session is kept in this store, which is open.
         monitored: The definition watches what is appended.
     """
 
     def __init__(
-        self, *, nursery: bool = False, quiet: bool = False, folder: Path | None = None, monitored: bool = False
+        self,
+        *,
+        nursery: bool = False,
+        quiet: bool = False,
+        folder: Path | None = None,
+        store: SqliteStore | None = None,
+        monitored: bool = False,
     ) -> None:
         self.name = "ours"
         self.name += ", own nursery" if nursery else ""
         self.name += ", nobody listens" if quiet else ""
-        self.name += ", SQLite" if folder is not None else ""
+        self.name += ", SQLite" if folder is not None else ", open SQLite" if store is not None else ""
         self.name += ", monitored" if monitored else ""
-        self._nursery, self._folder, self._monitored = nursery, folder, monitored
+        self._nursery, self._folder, self._store, self._monitored = nursery, folder, store, monitored
         self._heard: list[Event] = []
         self._hooks = Hooks()
         if not quiet:
@@ -130,11 +137,13 @@ class Ours(Contender):
 
     @asynccontextmanager
     async def _session(self) -> AsyncGenerator[Session | None]:
-        if self._folder is None:
-            yield None
-        else:
+        if self._store is not None:
+            yield await self._store.create()  # the agent closes it where it is left
+        elif self._folder is not None:
             async with SqliteStore(self._folder / "sessions.db") as store:
                 yield await store.create()
+        else:
+            yield None
 
     async def parallel(self, count: int) -> None:
         self._heard.clear()

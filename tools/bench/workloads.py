@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 
 from contender import Contender, Stamps
 from floor import Bare, Observed
+from installed import OURS, installed
+from lifecycle.session.sqlite import SqliteStore
 from ours import Ours
 from timing import Batch, Cost, growth, in_turn, ratio, timed, typical
 
@@ -227,7 +229,12 @@ async def w6(effort: Effort, tell: Tell) -> list[Row]:
         "the same, and a first turn": "import first_turn",
         "import json, asyncio": "import json, asyncio",
     }
-    return imported(statements, effort.samples)
+    return [*imported(statements, effort.samples), *sizes(OURS)]
+
+
+def sizes(*distributions: str) -> list[Row]:
+    """How much each takes on disk with all that it requires."""
+    return [Row("W6 installed", "installation", name, kib=installed(name) / 1024) for name in distributions]
 
 
 def imported(statements: Mapping[str, str], samples: int) -> list[Row]:
@@ -267,11 +274,15 @@ async def monitor(effort: Effort, tell: Tell) -> list[Row]:
 
 
 async def w7(effort: Effort, tell: Tell) -> list[Row]:
-    """A turn of 50 steps in a session that is kept on disk. The floor keeps nothing."""
+    """A turn of 50 steps in a session that is kept on disk, and synced at its end. The floor keeps nothing."""
     tell("50 steps in a SQLite store")
-    with tempfile.TemporaryDirectory(prefix="lifecycle-bench-") as folder:
-        everybody: list[Contender] = [Observed(), Ours(), Ours(folder=Path(folder))]
-        costs = await in_turn({one.name: _again(one.steps, 50) for one in everybody}, effort.samples, effort.seconds)
+    with tempfile.TemporaryDirectory(prefix="lifecycle-bench-") as name:
+        folder = Path(name)
+        async with SqliteStore(folder / "open.db") as store:
+            everybody: list[Contender] = [Observed(), Ours(), Ours(store=store), Ours(folder=folder)]
+            costs = await in_turn(
+                {one.name: _again(one.steps, 50) for one in everybody}, effort.samples, effort.seconds
+            )
     return _rows("W7 50 steps, kept", "step", costs, 50)
 
 

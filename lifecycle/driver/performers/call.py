@@ -35,7 +35,6 @@ from ..walk import Cuttable, Flow
 from .hooked import hooked
 
 CALL: Performers[ToolCallRun] = Performers(ToolCall)
-CALL.otherwise(hooked)
 
 _block, _message, _resulted = trusted(ToolResultBlock), trusted(UserMessage), trusted(ToolResultEvent)
 
@@ -67,6 +66,9 @@ def result_event(call: ToolCallRun, outcome: ToolOutcome) -> ToolResultEvent:
 
 def _payload(call: ToolCallRun) -> CallPayload:
     return CallPayload(call.step.agent.handle, call.block, call.arguments, call.tool, call.signal)
+
+
+CALL.otherwise(hooked(_payload))
 
 
 @CALL("tools/pre-execute", suspends=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from lifecycle.definition.effects import Kind, Message
-from lifecycle.services.points import StepPayload
+from lifecycle.errors import DefinitionError
+from lifecycle.services.points import HookPoint, Mode
 
 from ..program import Perform
+
+R = TypeVar("R")
 
 
 def serial(point: str, payload: Callable[[Any], Any]) -> Perform:
@@ -26,13 +29,22 @@ async def _dispatch(dispatched: Coroutine[Any, Any, object]) -> None:
     await dispatched
 
 
-def hooked(effect: Message) -> Perform | None:
-    """The performer of a serial hook point that a user's lifecycle adds: its payload is that of a step."""
-    if effect.kind is not Kind.HOOK or effect.mode != "serial":
-        return None
+def hooked(payload: Callable[[R], Any]) -> Callable[[Message], Perform | None]:
+    """What makes the performers of serial hook points that a user's lifecycle adds; `payload` is what they all get."""
 
-    def payload(run: Any) -> StepPayload:
-        turn, step = (run.turn.number, run.number) if hasattr(run, "turn") else (run.number, run.steps)
-        return StepPayload(run.agent.handle, turn, step, run.signal)
+    def perform(effect: Message) -> Perform | None:
+        return serial(effect.name, payload) if effect.kind is Kind.HOOK and effect.mode == "serial" else None
 
-    return serial(effect.name, payload)
+    return perform
+
+
+def check_point(point: HookPoint, payload: type[Any]) -> None:
+    """Whether a user's hook point is declared as `hooked` dispatches it. Raises DefinitionError."""
+    if point.mode is Mode.SERIAL and point.payload is payload and not point.verdicts:
+        return
+    takes = " and ".join(point.legal)
+    raise DefinitionError(
+        f"the hook point {point.name!r} is declared as {point.mode.value} with a {point.payload.__name__} for {takes}, "
+        f"but without a performer it is dispatched as serial with a {payload.__name__} for nothing; declare it so, or "
+        f"give the agent performers={{{point.name!r}: ...}}"
+    )

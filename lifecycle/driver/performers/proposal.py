@@ -18,18 +18,16 @@ from ..runs import StepRun
 from .hooked import hooked, serial
 
 STEP: Performers[StepRun] = Performers(Step)
-STEP.otherwise(hooked)
 
 _started, _ended = trusted(StepStart), trusted(StepEnd)
-
-RUN_ON_AFTER_EMPTY = False
-"""Whether a turn whose first batch was emptied is followed by the next one at once, or the queue is parked."""
 
 
 def step_payload(step: StepRun) -> StepPayload:
     """The payload of a point that knows nothing but where it is."""
     return StepPayload(step.agent.handle, step.turn.number, step.number, step.signal)
 
+
+STEP.otherwise(hooked(step_payload))
 
 STEP("agent/step-boundary", suspends=True)(serial("agent/step-boundary", step_payload))
 
@@ -98,8 +96,8 @@ def _entered(step: StepRun, decision: Enter) -> str:
     step.decision = decision
     if decision.messages or step.owed:
         return "enter"
-    if step.turn.proposals == 1:
-        step.turn.go_on = RUN_ON_AFTER_EMPTY
+    if step.turn.proposals == 1:  # the first batch was emptied: what else waits is parked until somebody wakes
+        step.turn.go_on = False
     return "reject"
 
 

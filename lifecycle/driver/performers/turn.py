@@ -14,7 +14,6 @@ from .hooked import hooked, serial
 from .proposal import STEP
 
 TURN: Performers[TurnRun] = Performers(Turn)
-TURN.otherwise(hooked)
 
 _started, _ended = trusted(TurnStart), trusted(TurnEnd)
 
@@ -62,9 +61,14 @@ def announce_claim(turn: TurnRun) -> None:
         turn.agent.tell("agent/inbox/claimed", ClaimedPayload, message, turn.number)
 
 
-TURN("agent/turn-stopping", suspends=True)(
-    serial("agent/turn-stopping", lambda turn: TurnPayload(turn.agent.handle, turn.number, turn.signal))
-)
+def turn_payload(turn: TurnRun) -> TurnPayload:
+    """The payload of a point that knows nothing but where it is."""
+    return TurnPayload(turn.agent.handle, turn.number, turn.signal)
+
+
+TURN.otherwise(hooked(turn_payload))
+
+TURN("agent/turn-stopping", suspends=True)(serial("agent/turn-stopping", turn_payload))
 
 
 @TURN("look")

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import tempfile
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -15,9 +16,10 @@ from statistics import median
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 
 from floor import Observed  # noqa: E402  # found by what stands above
+from installed import OURS  # noqa: E402  # found by what stands above
 from ours import Ours  # noqa: E402  # found by what stands above
 from timing import growth, in_turn, ratio, timed, typical  # noqa: E402  # found by what stands above
-from workloads import F1, LIBRARIES, Row, imported, peak  # noqa: E402  # found by what stands above
+from workloads import F1, LIBRARIES, Row, imported, peak, sizes  # noqa: E402  # found by what stands above
 
 STEPS, WIDTH, DELTAS, SESSIONS = 50, 64, 5_000, 1_000
 
@@ -45,7 +47,7 @@ def rows_of(workload, unit, costs, units=1, **more):
     ]
 
 
-async def measured(peer, name, samples):
+async def measured(peer, name, distribution, samples):
     everybody = {F1: Observed(), "ours": Ours(), name: peer}
 
     async def told(workload, unit, batches, units, **more):
@@ -76,6 +78,7 @@ async def measured(peer, name, samples):
     rows += rows_of(f"W5 {SESSIONS:,} sessions", "session", costs, SESSIONS, kib=kib)
 
     rows += imported({"libraries": LIBRARIES, "ours": "from lifecycle import Agent", name: peer.imported}, samples)
+    rows += [replace(row, who=who) for row, who in zip(sizes(OURS, distribution), ("ours", name), strict=True)]
 
     with tempfile.TemporaryDirectory(prefix="lifecycle-bench-") as folder:
         kept = {F1: of(everybody[F1].steps, STEPS), "ours": of(Ours(folder=Path(folder)).steps, STEPS)}
@@ -92,7 +95,7 @@ async def measured(peer, name, samples):
 def main(module, distribution, samples):
     logging.disable(logging.WARNING)
     peer, name = import_module(module).Peer(), f"{distribution} {version(distribution)}"
-    rows = asyncio.run(measured(peer, name, samples))
+    rows = asyncio.run(measured(peer, name, distribution, samples))
     print(json.dumps([row.as_json() for row in rows]))
 
 

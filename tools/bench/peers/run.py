@@ -56,8 +56,8 @@ def told(rows: list[dict[str, Any]]) -> None:
         )
         if mine is None or theirs is None:
             continue
-        cells = [f"{row['to_f1'] or row['to_base']:.1f}" for row in (theirs, mine)]
-        cells.append(f"{theirs['cpu'] / mine['cpu']:.1f}")
+        cells = [f"{row['to_f1'] or row['to_base'] or 0:.1f}" for row in (theirs, mine)]
+        cells.append(f"{theirs['cpu'] / mine['cpu']:.1f}" if mine["cpu"] else "")
         for what, places in (("growth", 2), ("kib", 1)):
             both = theirs[what], mine[what]
             cells.append("" if None in both else "{:.{p}f}, {:.{p}f}".format(*both, p=places))
