@@ -253,6 +253,7 @@ class Agent:
         A cancellation reaches hooks too, also in tasks of a group that it does not reach by itself. Then it waits.
         """
         run = self._run
+        self._need_life()
         run.leaving = run.disposing = True
         if not self._activity.resting:
             self.cancel(DISPOSED_CANCEL, keep_inbox=True)

@@ -649,3 +649,13 @@ async def test_a_run_that_never_waits_for_anything_still_lets_others_in(endless:
 
     assert isinstance(agent.session.events[-1].data, TurnEnd)
     assert agent.session.events[-1].data.reason == Aborted(reason=USER_CANCEL)
+
+
+async def test_an_agent_that_was_left_cannot_be_left_once_more() -> None:
+    agent = Agent(ScriptedModel(OK))
+
+    async with agent:
+        pass
+
+    with pytest.raises(AgentDisposedError, match="only inside its context"):
+        await agent.__aexit__(None, None, None)
