@@ -130,6 +130,13 @@ def protocol(message: str, *, status: int | None = None, retryable: bool) -> Fai
     return Failure(message=message, code=FailureCode.PROTOCOL.value, status=status, retryable=retryable)
 
 
+def no_http(site: Site) -> Failure:
+    return protocol(
+        f"{site.name} answered with something that is no HTTP; are the port, and http or https, of the base URL right?",
+        retryable=False,
+    )
+
+
 def no_answer(site: Site) -> Failure:
     return protocol(
         f"{site.name} answered with a document that is no answer of this wire; `lifecycle providers --probe URL` says "

@@ -29,6 +29,7 @@ from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
 _EXCERPT_BYTES = 64 * 1024
 _EXCERPT_SECONDS = 5.0
 _TAIL_SECONDS = 0.25
+_CONNECT_SECONDS = 10.0
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """How much one answer may hold in all. The longest of today's models fill a tenth of it."""
@@ -59,12 +60,19 @@ class Timeouts:
         progress_seconds: The same without keep-alives: for a server that is alive but whose model is dead.
     """
 
-    connect_seconds: float | None = 10.0
+    connect_seconds: float | None = _CONNECT_SECONDS
     pool_seconds: float | None = 60.0
     write_seconds: float | None = 60.0
     first_byte_seconds: float | None = 600.0
     read_seconds: float | None = 300.0
     progress_seconds: float | None = 600.0
+
+    @classmethod
+    def of(cls, seconds: float) -> Timeouts:
+        """For a server that may be silent for so many seconds, before its answer and in it."""
+        return cls(
+            min(seconds, _CONNECT_SECONDS), first_byte_seconds=seconds, read_seconds=seconds, progress_seconds=seconds
+        )
 
 
 class Connections:
@@ -254,7 +262,7 @@ class Exchange:
         if moved:
             self._moved = now
         elif limit is not None and now - self._moved > limit:
-            phase = f"after {limit} seconds of keep-alives without progress; raise progress_seconds if need be"
+            phase = f"after {limit} seconds of keep-alives without progress; raise progress_seconds (--patience)"
             raise ModelError(http_failures.timed_out(self._sent.site, phase))
 
     def _pieces(self, read: bytes) -> Iterator[bytes]:
@@ -277,7 +285,9 @@ class Exchange:
             )
         seconds = self._sent.timeouts.read_seconds
         return http_failures.of_exception(
-            site, error, f"after {seconds} seconds of silence in the middle of the answer; raise read_seconds"
+            site,
+            error,
+            f"after {seconds} seconds of silence in the middle of the answer; raise read_seconds (--patience)",
         )
 
 
@@ -307,7 +317,7 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
         "write": limits.write_seconds,
         "pool": limits.pool_seconds,
     }
-    late = f"after {limits.first_byte_seconds} seconds without any answer; raise first_byte_seconds if need be"
+    late = f"after {limits.first_byte_seconds} seconds without any answer; raise first_byte_seconds (--patience)"
     response: httpx.Response | None = None
     # The limits of httpx begin anew with each byte; the head of a response may not take longer in all either.
     with anyio.CancelScope() as patience:
@@ -322,6 +332,10 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
             )
             request.stream = Body(sent.body, sent_whole)
             response = await client.send(request, stream=True, follow_redirects=False)
+        except httpx.RemoteProtocolError as error:
+            disconnected = "disconnected" in str(error)
+            failure = http_failures.of_exception(sent.site, error, late)
+            raise ModelError(failure if disconnected else http_failures.no_http(sent.site)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ModelError(http_failures.of_exception(sent.site, error, late)) from None
     if response is None:

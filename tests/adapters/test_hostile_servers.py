@@ -63,7 +63,9 @@ def dripping(*before: bytes) -> Callable[[Visit], Awaitable[None]]:
         (raw(PACKED, gzip.compress(b"data: " + b"x" * 100_000_000, 1)), "PROTOCOL", False),
         (raw(PACKED, gzip.compress(b": hm\n" * 20_000_000, 1)), "PROTOCOL", False),
         (reply("302 Found", Location="http://elsewhere/v1"), "PROTOCOL", False),
-        (raw(b"no HTTP at all\r\n\r\n"), "TRANSPORT", True),
+        (raw(b"no HTTP at all\r\n\r\n"), "PROTOCOL", False),
+        (raw(b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 1_000_000), "PROTOCOL", False),
+        (raw(b"HTTP/1.1 200 OK\r\nX-Cut: "), "TRANSPORT", True),
         (raw(b""), "TRANSPORT", True),
         (reply("200 OK", b"[1, 2]"), "PROTOCOL", False),
         (reply("200 OK", {"surprise": True}), "PROTOCOL", False),
@@ -77,7 +79,8 @@ def dripping(*before: bytes) -> Callable[[Visit], Awaitable[None]]:
     ],
     ids=[
         "silent", "slow head", "slow event", "slow document", "page", "long line", "bomb", "bomb of comments",
-        "redirect", "no HTTP", "nothing", "no object", "no answer", "words",
+        "redirect",
+        "no HTTP", "long head", "cut head", "nothing", "no object", "no answer", "words",
         "page as stream", "document as stream", "comments alone", "refusal as stream", "no document", "gateway",
     ],
 )  # fmt: skip
@@ -117,7 +120,9 @@ async def test_the_key_travels_in_its_own_header_and_the_path_is_the_wires(wire:
 
 
 @wires
-@pytest.mark.parametrize("given", ["example.com/v1", "ftp://h", "http://", "http://u:p@h", "http://[h", ""])
+@pytest.mark.parametrize(
+    "given", ["example.com/v1", "ftp://h", "http://", "http://u:p@h", "http://[h", "http://a b/v1", ""]
+)
 async def test_a_base_url_that_cannot_be_one_is_refused(wire: str, given: str) -> None:
     with pytest.raises(ModelError, match="the base URL"):
         WIRES[wire](given, "m")
