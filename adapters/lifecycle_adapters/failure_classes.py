@@ -135,7 +135,8 @@ _SPENT = re.compile(
     r"|check your plan and billing|update your payment method|overdue balance|account is in good standing"
     r"|free tier .{0,40}exhausted|欠费|余额不足|充值"
     r"|not enough (?:credit|balance|fund)|balance (?:is )?(?:not enough|too low|exhausted)"
-    r"|credits? (?:are |is |have been )?depleted|spend(?:ing)? cap|usage limit (?:has been |was |is )?reached|no (?:remaining|more) (?:quota|credit)"
+    r"|credits? (?:are |is |have been )?depleted|spend(?:ing)? cap|usage limit (?:has been |was |is )?reached"
+    r"|no (?:remaining|more) (?:quota|credit)"
     r"|unpaid invoice|payment (?:is )?required|(?:subscription|trial) (?:has |is )?expired",
     re.IGNORECASE,
 )
@@ -181,7 +182,7 @@ def classify(status: int | None, body: object) -> FailureCode:
         return FailureCode.RATE_LIMIT
     if FailureCode.CONTEXT_OVERFLOW in meant:
         return FailureCode.CONTEXT_OVERFLOW
-    if seen in (401, 403) or FailureCode.AUTH in meant or _UNKNOWN_KEY.search(said.text):
+    if seen in (401, 403, 407) or FailureCode.AUTH in meant or _UNKNOWN_KEY.search(said.text):
         return FailureCode.AUTH
     overflow = _OVERFLOW.search(said.text) and (not _NOT_THE_INPUT.search(said.text) or _BOTH.search(said.text))
     if _THROTTLED.search(said.text) and not (overflow and _SIZED.search(said.text)):

@@ -29,8 +29,9 @@ from lifecycle.vocabulary.requests import CallConfig, Request, SystemUpdate
 from lifecycle.vocabulary.values import EMPTY, FrozenDict, freeze_object
 
 from .decoding import Decoder
+from .http_clients import Connections
 from .http_failures import Site
-from .http_stream import Connections, Exchange, Outgoing, Timeouts, exchange
+from .http_stream import Exchange, Outgoing, Timeouts, exchange
 from .probing import Probe, probe
 from .recording import RECORDED_HOST, Recorder, Replayed, chunks_of, response_of, stream_of
 from .secret import Secret

@@ -21,7 +21,7 @@ from lifecycle.vocabulary.messages import (
 from lifecycle.vocabulary.requests import Request, ToolSpec
 from lifecycle.vocabulary.values import FrozenDict
 
-from .spelling import PREFILL, Messages, arguments_of, replay_of, spelt, told_apart
+from .spelling import PREFILL, Messages, arguments_of, replay_of, sendable, spelt
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 """Where servers put the model's reasoning, in a delta and in a message that is sent back."""
@@ -45,7 +45,7 @@ def encode(request: Request, *, provider: str, max_tokens_field: str = "max_toke
     config = request.config
     body: dict[str, Any] = {
         "model": config.model,
-        "messages": [*_messages(told_apart(request.messages), provider, config.model)],
+        "messages": [*_messages(sendable(request), provider, config.model)],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
