@@ -13,7 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
-from lifecycle import Hooks
+from lifecycle import Agent, Hooks
+from lifecycle.commands.transcript import story_lines
 from lifecycle.session.sqlite import SqliteStore
 from lifecycle.testing import Reply, ScriptedModel
 
@@ -190,13 +191,48 @@ def test_the_first_example_runs(tmp_path: Path) -> None:
     assert "durable tool/result" in ran.stdout.splitlines()
 
 
-def test_the_example_of_providers_is_set_up_as_it_stands() -> None:
+def test_the_example_of_providers_runs_with_a_real_server_of_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("mcp")
+    server = tmp_path / "my-file-server"
+    server.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/adapters/mcp_server.py" "{tmp_path}"\n')
+    server.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     (example,) = (block for block in blocks("python") if "McpServer" in block)
-    names: dict[str, object] = {}
-    exec(compile(example, "README.md", "exec", dont_inherit=True), names)
+    told: list[str] = []
 
-    assert {"models", "hooks", "work"} <= names.keys()
+    async def turn(agent: Agent) -> None:
+        agent.followup("go")
+        await agent.when_idle()
+        told.extend(story_lines(agent.session.events))
+
+    names: dict[str, Any] = {"turn": turn}
+    exec(compile(example.replace("            ...", "            await turn(agent)"), "README.md", "exec"), names)
+    calls: list[tuple[str, dict[str, Any]]] = [("add", {"a": 1, "b": 2}), ("die", {}), ("write", {"text": "x"})]
+    answers = [Reply(calls=[call]) for call in calls]
+    names["models"] = {
+        "anthropic": ScriptedModel(Reply.failure("OVERLOADED", "too busy")),
+        "openai": ScriptedModel(*answers, Reply(text="done")),
+    }
+    anyio.run(names["work"])
+
+    assert told == [
+        "--- turn 1",
+        "> go",
+        "(asking anthropic/...)",
+        "! request failed (OVERLOADED): too busy",
+        "(asking openai/...)",
+        '→ add {"a": 1, "b": 2}',
+        "← add: 3",
+        "→ die {}",
+        "← die failed (MCP_SERVER_ENDED): the MCP server files ended while die ran, which may have had effects; it is "
+        "started again for the n…",
+        '→ write {"text": "x"}',
+        "← write: wrote x",
+        "done",
+        "--- turn 1 completed",
+    ]
 
 
 @pytest.fixture

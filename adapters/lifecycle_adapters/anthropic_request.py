@@ -21,7 +21,7 @@ from lifecycle.vocabulary.messages import (
 from lifecycle.vocabulary.requests import Request, ToolSpec
 
 from .anthropic_events import whole_block
-from .spelling import PREFILL, Messages, arguments_of, replay_of, spelt, told_apart
+from .spelling import PREFILL, Messages, arguments_of, replay_of, sendable, spelt
 
 _EPHEMERAL = {"type": "ephemeral"}
 
@@ -38,7 +38,7 @@ def encode(request: Request, *, provider: str, cache: bool = True) -> bytes:
         for message in request.messages
         if isinstance(message, SystemMessage) and (said := text_of(message)).strip()
     ]
-    messages = _messages(told_apart(request.messages), provider, config.model)
+    messages = _messages(sendable(request), provider, config.model)
     tools = [_tool(tool) for tool in request.tools]
     if cache:
         for stable in (system or tools, messages[-1]["content"] if messages else []):

@@ -7,6 +7,7 @@ text is told, and how an answer ends: whole, empty, cut off, or refused by the s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -41,6 +42,9 @@ MOST_BLOCKS = 4096
 
 _PARTS_OF_ANSWERS = ("response.", "message_", "content_block_")
 """How the types of events begin that are no error, whatever their name or their fields."""
+
+_IDLE_WORDS = re.compile(r"\W{0,3}(?:ping|pong|keep[-_ ]?alive|heart[-_ ]?beat)\W{0,3}", re.IGNORECASE)
+"""What servers send as data, instead of a comment, to say that they are alive."""
 
 _DELTAS: Mapping[str, Callable[[int, str], Chunk]] = {"text": TextDelta, "reasoning": ReasoningDelta}
 
@@ -132,12 +136,14 @@ class Decoder:
         if said is None and _each_counts(data):
             for line in data.split("\n"):  # the server forgets the blank line between its events
                 yield from self.feed(ServerEvent(event.name, line))
+        elif said is None and _IDLE_WORDS.fullmatch(data):
+            pass
         elif said is None and event.name != "error":
             excerpt = self._site.quote(data)[:120]
             self._failure = http_failures.protocol(
                 f"{self._site.name} sent an event that is no JSON object: {excerpt}", retryable=True
             )
-        elif said is None or _is_error(event.name, said):
+        elif said is None or _is_error(event.name, said) or said.keys() == {"detail"}:
             self._failure = http_failures.in_stream(self._site, data if said is None else said)
         else:
             for chunk in self._take(event.name, said):
@@ -313,8 +319,12 @@ def text_in(holder: Mapping[str, Any], key: str) -> str:
 
 
 def index_in(holder: Mapping[str, Any], key: str) -> int | None:
-    """The whole number under `key`."""
+    """The whole number under `key`; some servers spell it as text, or as a fraction of nothing."""
     value: object = holder.get(key)
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value.strip()):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

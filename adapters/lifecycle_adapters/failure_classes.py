@@ -25,6 +25,7 @@ _CODES: Mapping[str, FailureCode] = {
             "billing_hard_limit_reached",
             "billing_not_active",
             "billing_error",
+            "usage_limit_reached",
             "exceeded_current_quota_error",
             "insufficient_balance",
             "insufficient_credits",
@@ -103,7 +104,13 @@ _OVERFLOW = re.compile(
     r"|(?:input|prompt) (?:length )?(?:\(?\d+\)? )?exceeds (?:the )?max(?:imum)? (?:prompt |input )?length"
     r"|total tokens exceed|(?:conversation|messages) (?:is|are) too long|上下文长度|输入内容过长"
     r"|`inputs` (?:tokens|must have less than)|reduce the length of the (?:messages|prompt|input)"
-    r"|range of input length should be",
+    r"|range of input length should be"
+    r"|(?:prompt|input|conversation|messages?|request) (?:is |are )?too (?:long|large) for (?:the|this|our) "
+    r"|(?:prompt|input|conversation|messages) (?:is |are )?too (?:long|large)"
+    r"|(?:larger|longer|greater|bigger) than the (?:max(?:imum)? |model's |available )*context"
+    r"|exceed\w* the (?:max(?:imum)?|allowed|permitted) (?:allowed )?number of (?:input |prompt )?tokens"
+    r"|number of (?:input |prompt )?tokens (?:\(?\d+\)? )?(?:exceed|is greater|is larger)"
+    r"|(?<!rate )token limit (?:(?:has been|was|is) )?exceeded|too many tokens: ?\d",
     re.IGNORECASE,
 )
 _NOT_THE_INPUT = re.compile(
@@ -111,17 +118,26 @@ _NOT_THE_INPUT = re.compile(
 )
 """Words about the ceiling of the answer, which say nothing of the conversation."""
 
+_BOTH = re.compile(r"your request has \d+ input tokens", re.IGNORECASE)
+"""Words of a ceiling that is too high only for so long a conversation."""
+
 _THROTTLED = re.compile(
     r"too many tokens, please wait|throttl|rate.?limit|too many requests|slow down|(?:tokens|requests) per minute"
-    r"|速率限制",
+    r"|速率限制|per[ _-]?(?:minute|second|hour|day)|\b[TR]P[MD]\b|(?:daily|hourly) (?:token )?(?:limit|quota)",
     re.IGNORECASE,
 )
+_SIZED = re.compile(r"context|window|length|too long|number of tokens|上下文|过长", re.IGNORECASE)
+"""Words of an overflow that no limit of rate has."""
 _SPENT = re.compile(
     r"credit balance is too low|exceeded your current quota|insufficient[ _](?:account )?(?:quota|balance|credit|fund)"
     r"|balance is insufficient|(?:out of|requires more|all available|monthly included) credits|billing hard limit"
     r"|spend(?:ing)? limit|(?:credit|key) limit (?:has been |is |was )?(?:exceeded|reached)|api usage limits?"
     r"|check your plan and billing|update your payment method|overdue balance|account is in good standing"
-    r"|free tier .{0,40}exhausted|欠费|余额不足|充值",
+    r"|free tier .{0,40}exhausted|欠费|余额不足|充值"
+    r"|not enough (?:credit|balance|fund)|balance (?:is )?(?:not enough|too low|exhausted)"
+    r"|credits? (?:are |is |have been )?depleted|spend(?:ing)? cap|usage limit (?:has been |was |is )?reached"
+    r"|no (?:remaining|more) (?:quota|credit)"
+    r"|unpaid invoice|payment (?:is )?required|(?:subscription|trial) (?:has |is )?expired",
     re.IGNORECASE,
 )
 _BUSY = re.compile(r"overloaded|(?:at|over) capacity|server (?:is )?(?:too )?busy", re.IGNORECASE)
@@ -160,16 +176,16 @@ def classify(status: int | None, body: object) -> FailureCode:
     seen = status if status is not None and status >= 400 else said.status
     if FailureCode.QUOTA in meant or seen == 402 or (_SPENT.search(said.text) and not _PASSES.search(said.text)):
         return FailureCode.QUOTA
-    if FailureCode.OVERLOADED in meant or seen == 529:
+    if FailureCode.OVERLOADED in meant or seen in (498, 529):  # of Groq, and of Anthropic
         return FailureCode.OVERLOADED
     if FailureCode.RATE_LIMIT in meant or seen == 429:
         return FailureCode.RATE_LIMIT
     if FailureCode.CONTEXT_OVERFLOW in meant:
         return FailureCode.CONTEXT_OVERFLOW
-    if seen in (401, 403) or FailureCode.AUTH in meant or _UNKNOWN_KEY.search(said.text):
+    if seen in (401, 403, 407) or FailureCode.AUTH in meant or _UNKNOWN_KEY.search(said.text):
         return FailureCode.AUTH
-    overflow = _OVERFLOW.search(said.text) and not _NOT_THE_INPUT.search(said.text)
-    if _THROTTLED.search(said.text) and not overflow:
+    overflow = _OVERFLOW.search(said.text) and (not _NOT_THE_INPUT.search(said.text) or _BOTH.search(said.text))
+    if _THROTTLED.search(said.text) and not (overflow and _SIZED.search(said.text)):
         return FailureCode.RATE_LIMIT
     if (overflow and seen != 404) or seen == 413:
         return FailureCode.CONTEXT_OVERFLOW

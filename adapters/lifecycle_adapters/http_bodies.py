@@ -10,6 +10,15 @@ import httpx
 
 _PIECE_BYTES = 64 * 1024
 _GZIP_BEGINS = b"\x1f"
+_LIKELY_RATIO = 200
+_SLACK_BYTES = 4 * 1024 * 1024
+
+
+class BombError(ValueError):
+    """A compressed body holds more than any text that was worth sending."""
+
+    def __init__(self) -> None:
+        super().__init__(f"compressed, the answer was less than 1/{_LIKELY_RATIO} of its size")
 
 
 class Body(httpx.AsyncByteStream):
@@ -45,13 +54,15 @@ class Inflater:
         """Whether the compression, if there is one, can be undone."""
         self._packed, self._gzip = bool(named), named != ["deflate"]
         self._inflate: Any = None
+        self._room = _SLACK_BYTES
 
     def pieces(self, read: bytes) -> Iterator[bytes]:
-        """Raises zlib.error."""
+        """Raises zlib.error or BombError."""
         if not self._packed:
             yield read
             return
         piece = b""
+        self._room += _LIKELY_RATIO * len(read)
         while read or len(piece) >= _PIECE_BYTES:  # a full piece: more may be waiting inside
             if self._inflate is None or self._inflate.eof:
                 if self._inflate is not None and not (self._gzip and read.startswith(_GZIP_BEGINS)):
@@ -59,6 +70,9 @@ class Inflater:
                 self._inflate = zlib.decompressobj(self._window(read[0]))
             piece = self._inflate.decompress(read, _PIECE_BYTES)
             read = self._inflate.unconsumed_tail or self._inflate.unused_data
+            self._room -= len(piece)
+            if self._room < 0:
+                raise BombError
             if piece:
                 yield piece
 

@@ -18,6 +18,7 @@ from lifecycle.vocabulary.values import mend
 
 from .delays import asked_in, delay
 from .failure_classes import classify, read
+from .http_clients import proxies
 from .secret import Secret, strike_out
 
 _LONGEST_QUOTE = 400
@@ -103,6 +104,8 @@ def of_exception(site: Site, error: Exception, phase: str) -> Failure:
     """The failure that an httpx exception stands for. `phase` completes "timed out ..."."""
     if isinstance(error, httpx.TimeoutException):
         return timed_out(site, _TIMEOUT_PHASES.get(type(error), phase))
+    if isinstance(error, httpx.ProxyError) and str(error).startswith("407"):
+        return of_response(site, 407, {}, None)
     if isinstance(error, httpx.ProxyError):
         return transport(f"the proxy on the way to {site.name} refused: {site.quote(str(error))}")
     if isinstance(error, httpx.ConnectError):
@@ -130,6 +133,13 @@ def protocol(message: str, *, status: int | None = None, retryable: bool) -> Fai
     return Failure(message=message, code=FailureCode.PROTOCOL.value, status=status, retryable=retryable)
 
 
+def no_http(site: Site) -> Failure:
+    return protocol(
+        f"{site.name} answered with something that is no HTTP; are the port, and http or https, of the base URL right?",
+        retryable=False,
+    )
+
+
 def no_answer(site: Site) -> Failure:
     return protocol(
         f"{site.name} answered with a document that is no answer of this wire; `lifecycle providers --probe URL` says "
@@ -152,6 +162,8 @@ def empty_response(site: Site) -> Failure:
 
 def _sentence(site: Site, status: int, code: FailureCode, names: frozenset[str], words: str) -> str:
     match code:
+        case FailureCode.AUTH if status == 407:
+            return f"the proxy on the way to {site.name} wants a name and a password in its URL (HTTP 407){words}"
         case FailureCode.AUTH:
             if site.key is not None:
                 return f"the key in {site.key.origin} was refused by {site.name} (HTTP {status}){words}"
@@ -200,9 +212,15 @@ def _no_connection(site: Site, error: Exception) -> Failure:
         if isinstance(cause, socket.gaierror):
             return transport(f"{cannot}: the host name is not known; check the base URL and the network")
         if isinstance(cause, ConnectionRefusedError):
-            return transport(f"{cannot}: connection refused; is the server running?")
+            return transport(f"{cannot}: connection refused; is the server running{_or_proxy()}?")
     reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None)
-    return transport(f"{cannot}: {site.quote(reason or 'no route to it')}; is the server running?")
+    return transport(f"{cannot}: {site.quote(reason or 'no route to it')}; is the server running{_or_proxy()}?")
+
+
+def _or_proxy() -> str:
+    """Where a proxy is in use the error does not say which of the two it was."""
+    named = proxies()
+    return f", and the proxy of {named}" if named else ""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -29,8 +29,9 @@ from lifecycle.vocabulary.requests import CallConfig, Request, SystemUpdate
 from lifecycle.vocabulary.values import EMPTY, FrozenDict, freeze_object
 
 from .decoding import Decoder
+from .http_clients import Connections
 from .http_failures import Site
-from .http_stream import Connections, Exchange, Outgoing, Timeouts, exchange
+from .http_stream import Exchange, Outgoing, Timeouts, exchange
 from .probing import Probe, probe
 from .recording import RECORDED_HOST, Recorder, Replayed, chunks_of, response_of, stream_of
 from .secret import Secret
@@ -54,7 +55,7 @@ class Settings(TypedDict, total=False):
         headers: Sent with each request, beside ours. Those that look like keys are kept out of messages, too.
         effort, max_tokens, temperature, options: What a configuration that leaves them open is filled with; recorded
             in the request's header. `options` are fields of the wire, and `prefill`: how the answer is to begin.
-        timeouts: How long each phase may take.
+        timeouts: How long each phase may take; or, in seconds, how long the server may be silent in any of them.
         max_event_bytes: How large one event of the stream, or a whole answer that is not streamed, may grow.
         client: A client to share: its proxies, certificates and limits hold, and it stays open.
         context_window: How many tokens fit, if known.
@@ -71,7 +72,7 @@ class Settings(TypedDict, total=False):
     max_tokens: int | None
     temperature: float | None
     options: Mapping[str, object] | None
-    timeouts: Timeouts | None
+    timeouts: Timeouts | float | None
     max_event_bytes: int
     client: httpx.AsyncClient | None
     context_window: int | None
@@ -127,7 +128,8 @@ class HttpModel:
         }
         options = settings.get("options")
         self._options = freeze_object(dict(options), "options") if options else EMPTY
-        self._timeouts = settings.get("timeouts") or Timeouts()
+        limits = settings.get("timeouts") or Timeouts()
+        self._timeouts = limits if isinstance(limits, Timeouts) else Timeouts.of(limits)
         self._max_event_bytes = settings.get("max_event_bytes", MAX_EVENT_BYTES)
         self._connections = Connections(settings.get("client"))
         self._context_window = settings.get("context_window")
@@ -340,6 +342,8 @@ def parsed(base_url: str) -> httpx.URL:
         url = httpx.URL(base_url.strip())
     except (httpx.InvalidURL, ValueError):
         raise unusable("the base URL is no URL; it looks like http://127.0.0.1:8080/v1") from None
+    if "%" in url.host and ":" not in url.host:  # a blank, or something else that no host has
+        raise unusable("the base URL is no URL; it looks like http://127.0.0.1:8080/v1")
     if url.scheme not in ("http", "https") or not url.host:
         raise unusable("the base URL must begin with http:// or https:// and name a host, as http://127.0.0.1:8080/v1")
     if url.userinfo:

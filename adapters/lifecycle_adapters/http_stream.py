@@ -12,16 +12,17 @@ import zlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ssl import SSLContext
 
 import anyio
+import anyio.lowlevel
 import httpx
 
 from lifecycle.errors import ModelError
 from lifecycle.vocabulary.failures import Failure
 
 from . import http_failures
-from .http_bodies import Body, Inflater
+from .http_bodies import Body, BombError, Inflater
+from .http_clients import Connections
 from .http_failures import Site
 from .recording import Recorder
 from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
@@ -29,6 +30,7 @@ from .sse import MAX_EVENT_BYTES, EventDecoder, EventTooLargeError, ServerEvent
 _EXCERPT_BYTES = 64 * 1024
 _EXCERPT_SECONDS = 5.0
 _TAIL_SECONDS = 0.25
+_CONNECT_SECONDS = 10.0
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """How much one answer may hold in all. The longest of today's models fill a tenth of it."""
@@ -46,6 +48,9 @@ class AnswerTooLargeError(ValueError):
         super().__init__(f"the answer is larger than {limit} bytes")
 
 
+_TOO_MUCH = (EventTooLargeError, AnswerTooLargeError, BombError)
+
+
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long each phase of a request may take, in seconds; None is no limit.
@@ -59,49 +64,19 @@ class Timeouts:
         progress_seconds: The same without keep-alives: for a server that is alive but whose model is dead.
     """
 
-    connect_seconds: float | None = 10.0
+    connect_seconds: float | None = _CONNECT_SECONDS
     pool_seconds: float | None = 60.0
     write_seconds: float | None = 60.0
     first_byte_seconds: float | None = 600.0
     read_seconds: float | None = 300.0
     progress_seconds: float | None = 600.0
 
-
-class Connections:
-    """Where the connections of an adapter come from.
-
-    Between `open` and `close`, or with the caller's own client, they are kept for the next request. Otherwise each
-    request makes and closes its own, so that an adapter that nobody closes leaves nothing behind.
-    """
-
-    def __init__(self, shared: httpx.AsyncClient | None = None) -> None:
-        self._shared = shared
-        self._own: httpx.AsyncClient | None = None
-        self._tls: SSLContext | None = None
-
-    def open(self) -> None:
-        if self._shared is None and self._own is None:
-            self._own = self._client()
-
-    async def close(self) -> None:
-        """Close what `open` opened; a client of the caller's stays open."""
-        own, self._own = self._own, None
-        if own is not None:
-            await own.aclose()
-
-    @asynccontextmanager
-    async def client(self) -> AsyncGenerator[httpx.AsyncClient]:
-        kept = self._shared or self._own
-        if kept is not None:
-            yield kept
-            return
-        async with self._client() as own:
-            yield own
-
-    def _client(self) -> httpx.AsyncClient:
-        if self._tls is None:
-            self._tls = httpx.create_ssl_context()  # some 20 ms of reading certificates: once
-        return httpx.AsyncClient(verify=self._tls)
+    @classmethod
+    def of(cls, seconds: float) -> Timeouts:
+        """For a server that may be silent for so many seconds, before its answer and in it."""
+        return cls(
+            min(seconds, _CONNECT_SECONDS), first_byte_seconds=seconds, read_seconds=seconds, progress_seconds=seconds
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +99,7 @@ class Exchange:
         self._sent = sent
         self._response = response
         self._reads = response.aiter_raw()  # not the decoding kind: that one would inflate a bomb in one go
+        self._waiting: Iterator[bytes] = iter(())
         self._inflater = Inflater(response.headers.get("content-encoding", ""))
         self._events = EventDecoder(sent.max_event_bytes)
         self._before = bytearray()
@@ -155,37 +131,42 @@ class Exchange:
         return self._inflater.known
 
     async def read(self) -> list[ServerEvent]:
-        """The events of the next read, perhaps none; `ended` tells that the body is over.
+        """The events of the next piece, perhaps none; `ended` tells that the body is over.
 
         Raises:
             ModelError: for a broken connection, a silence beyond its limit, an event beyond the limit.
         """
-        events: list[ServerEvent] = []
         try:
-            async for read in self._reads:
-                for piece in self._pieces(read):
-                    events += self._events.feed(piece)
-                    if not self._heard and len(self._before) < self._sent.max_event_bytes:
-                        self._before += piece
-                self._note(events)
-                return events
-        except (httpx.HTTPError, zlib.error, EventTooLargeError, AnswerTooLargeError) as error:
+            piece = await self._piece()
+            events = self._events.end() if piece is None else self._events.feed(piece)
+        except (httpx.HTTPError, zlib.error, *_TOO_MUCH) as error:
             raise ModelError(self._failure(error)) from None
-        self.ended = True
-        events = self._events.end()
-        self._note(events)
+        self.ended = piece is None
+        if piece is not None and not self._heard and len(self._before) < self._sent.max_event_bytes:
+            self._before += piece
+        if events and not self._heard:
+            self._heard = True
+            self._before.clear()
         return events
+
+    async def _piece(self) -> bytes | None:
+        """The next piece of the body, of bounded size, as it was before it was compressed; None at the end."""
+        piece = next(self._waiting, None)
+        if piece is not None:
+            await anyio.lowlevel.checkpoint()  # one read may hold a thousand pieces, and others have work, too
+            return piece
+        async for read in self._reads:
+            self._waiting = self._pieces(read)
+            piece = next(self._waiting, None)
+            if piece is not None:
+                return piece
+        return None
 
     @property
     def mislabelled(self) -> bytes:
         """The body of a stream that ended without a single event, if it looks like something else; otherwise empty."""
         body = b"" if self._heard else bytes(self._before)
         return b"" if _LIKE_EVENTS.search(body) or len(body.strip()) < _SHORTEST_BODY else body
-
-    def _note(self, events: list[ServerEvent]) -> None:
-        if events and not self._heard:
-            self._heard = True
-            self._before.clear()
 
     async def document(self) -> bytes:
         """The whole body, of a server that does not stream.
@@ -195,13 +176,12 @@ class Exchange:
         """
         body = bytearray()
         try:
-            async for read in self._reads:
+            while (piece := await self._piece()) is not None:
                 self.watch(False)
-                for piece in self._pieces(read):
-                    body += piece
-                    if len(body) > self._sent.max_event_bytes:
-                        raise EventTooLargeError(self._sent.max_event_bytes)
-        except (httpx.HTTPError, zlib.error, EventTooLargeError, AnswerTooLargeError) as error:
+                body += piece
+                if len(body) > self._sent.max_event_bytes:
+                    raise EventTooLargeError(self._sent.max_event_bytes)
+        except (httpx.HTTPError, zlib.error, *_TOO_MUCH) as error:
             raise ModelError(self._failure(error)) from None
         self.ended = True
         return bytes(body)
@@ -211,14 +191,11 @@ class Exchange:
         body = bytearray()
         with anyio.move_on_after(_EXCERPT_SECONDS):
             try:
-                async for read in self._reads:
-                    for piece in self._pieces(read):
-                        body += piece
-                        if len(body) >= _EXCERPT_BYTES:
-                            return bytes(body[:_EXCERPT_BYTES])
+                while len(body) < _EXCERPT_BYTES and (piece := await self._piece()) is not None:
+                    body += piece
             except (httpx.HTTPError, zlib.error):
                 pass  # the status alone says enough
-        return bytes(body)
+        return bytes(body[:_EXCERPT_BYTES])
 
     async def settle(self) -> None:
         """Read what follows the terminal mark, normally nothing, so that the connection can serve the next request."""
@@ -254,7 +231,7 @@ class Exchange:
         if moved:
             self._moved = now
         elif limit is not None and now - self._moved > limit:
-            phase = f"after {limit} seconds of keep-alives without progress; raise progress_seconds if need be"
+            phase = f"after {limit} seconds of keep-alives without progress; raise progress_seconds (--patience)"
             raise ModelError(http_failures.timed_out(self._sent.site, phase))
 
     def _pieces(self, read: bytes) -> Iterator[bytes]:
@@ -268,7 +245,7 @@ class Exchange:
 
     def _failure(self, error: Exception) -> Failure:
         site = self._sent.site
-        if isinstance(error, (EventTooLargeError, AnswerTooLargeError)):
+        if isinstance(error, _TOO_MUCH):
             raised = "; raise max_event_bytes if that is right" if isinstance(error, EventTooLargeError) else ""
             return http_failures.protocol(f"{site.name} sent too much: {error}{raised}", retryable=False)
         if isinstance(error, zlib.error):
@@ -277,7 +254,9 @@ class Exchange:
             )
         seconds = self._sent.timeouts.read_seconds
         return http_failures.of_exception(
-            site, error, f"after {seconds} seconds of silence in the middle of the answer; raise read_seconds"
+            site,
+            error,
+            f"after {seconds} seconds of silence in the middle of the answer; raise read_seconds (--patience)",
         )
 
 
@@ -307,7 +286,7 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
         "write": limits.write_seconds,
         "pool": limits.pool_seconds,
     }
-    late = f"after {limits.first_byte_seconds} seconds without any answer; raise first_byte_seconds if need be"
+    late = f"after {limits.first_byte_seconds} seconds without any answer; raise first_byte_seconds (--patience)"
     response: httpx.Response | None = None
     # The limits of httpx begin anew with each byte; the head of a response may not take longer in all either.
     with anyio.CancelScope() as patience:
@@ -322,6 +301,10 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
             )
             request.stream = Body(sent.body, sent_whole)
             response = await client.send(request, stream=True, follow_redirects=False)
+        except httpx.RemoteProtocolError as error:
+            disconnected = "disconnected" in str(error)
+            failure = http_failures.of_exception(sent.site, error, late)
+            raise ModelError(failure if disconnected else http_failures.no_http(sent.site)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ModelError(http_failures.of_exception(sent.site, error, late)) from None
     if response is None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -126,6 +127,7 @@ class McpServer:
         self._connection: _Connection | None = None
         self._connecting = anyio.Lock()
         self._starts: deque[float] = deque()
+        self._unreachable = False
         self._group: TaskGroup | None = None
         self._offered: list[types.Tool] = []
         self.version = 0
@@ -159,8 +161,10 @@ class McpServer:
     async def refresh(self) -> None:
         """Read the tools again if the server has said that they changed, or has to be started again.
 
-        What cannot be read stays as it was.
+        What cannot be read stays as it was. A server that could not be reached is left to the next call.
         """
+        if self._unreachable:  # those who need it try again, not everybody at every step: tries are counted
+            return
         try:
             connection = await self._connected()
             if connection.outdated:
@@ -272,12 +276,14 @@ class McpServer:
                     f"{self._restarts.seconds:g} seconds and is left alone for now",
                 )
             self._starts.append(now)
+            self._unreachable = True
             try:
                 with anyio.fail_after(self._start_seconds):
                     connection: _Connection = await self._group.start(self._hold)
             except Exception as error:
-                raise McpServerError(f"the MCP server {self.name} cannot be started: {_why(error)}") from error
+                raise McpServerError(_not_there(self.name, self._target, _why(error))) from error
             await self._list(connection)
+            self._unreachable = False
             self._connection = connection
             return connection
 
@@ -345,8 +351,36 @@ async def _listed(client: Client) -> list[types.Tool]:
             return tools
 
 
+def _not_there(name: str, target: Target, why: str) -> str:
+    """Why a server is not there, and what to do. Neither arguments nor the query of a URL are shown: they hold keys."""
+    if isinstance(target, str):
+        where = _shown(target)
+        if where is None:
+            return f"the URL of the MCP server {name} is none; it looks like http://127.0.0.1:8000/mcp"
+        return f"the MCP server {name} cannot be reached at {where}: {why}; is it running, and the URL right?"
+    if isinstance(target, StdioServerParameters):
+        return f"the MCP server {name} cannot be started by {target.command}: {why}; try the command by hand"
+    return f"the MCP server {name} cannot be reached: {why}"
+
+
+def _shown(url: str) -> str | None:
+    """Scheme, host and path; None if it has not got the first two."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}" if parts.scheme in ("http", "https") and host else None
+
+
 def _why(error: BaseException) -> str:
     members: tuple[BaseException, ...] = getattr(error, "exceptions", ())  # only groups have them
     if len(members) == 1:
         return _why(members[0])
-    return "it took too long" if isinstance(error, TimeoutError) else mend(render_chain(error))
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    parts = render_chain(error).split(_CAUSED)  # clients wrap an error in another one that says the same
+    return mend(_CAUSED.join(dict.fromkeys(parts)))
+
+
+_CAUSED = ", caused by "

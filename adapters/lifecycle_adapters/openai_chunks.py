@@ -20,6 +20,7 @@ from .decoding import (
     dict_in,
     dicts_in,
     finished_call,
+    index_in,
     kept_json,
     list_of,
     text_in,
@@ -86,7 +87,7 @@ class ChatDecoder(Decoder):
             yield from self._report()
 
     def _choice(self, choice: dict[str, Any]) -> Iterator[Chunk]:
-        if choice.get("index") not in (0, None):  # we ask for one answer
+        if index_in(choice, "index") not in (0, None):  # we ask for one answer
             return
         if choice.get("error"):
             self._failure = http_failures.in_stream(self._site, choice)

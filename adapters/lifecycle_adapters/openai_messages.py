@@ -21,7 +21,7 @@ from lifecycle.vocabulary.messages import (
 from lifecycle.vocabulary.requests import Request, ToolSpec
 from lifecycle.vocabulary.values import FrozenDict
 
-from .spelling import PREFILL, Messages, replay_of, spelt, told_apart
+from .spelling import PREFILL, Messages, arguments_of, replay_of, sendable, spelt
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 """Where servers put the model's reasoning, in a delta and in a message that is sent back."""
@@ -45,7 +45,7 @@ def encode(request: Request, *, provider: str, max_tokens_field: str = "max_toke
     config = request.config
     body: dict[str, Any] = {
         "model": config.model,
-        "messages": [*_messages(told_apart(request.messages), provider, config.model)],
+        "messages": [*_messages(sendable(request), provider, config.model)],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -179,10 +179,13 @@ def _reasoning_field(message: AssistantMessage, provider: str) -> str | None:
 
 def _object(call: ToolCallBlock) -> str:
     """The arguments as JSON text of an object: anything else breaks a server's chat template, now and ever after."""
-    raw = call.arguments
     try:
-        if isinstance(json.loads(raw), dict):
-            return raw
+        if isinstance(json.loads(call.arguments, parse_constant=_refuse), dict):
+            return call.arguments  # to the letter, for the provider's cache
     except (ValueError, RecursionError):
         pass
-    return "{}" if raw.strip() in ("", "null") else json.dumps({"invalid_arguments": raw}, ensure_ascii=False)
+    return json.dumps(arguments_of(call), ensure_ascii=False)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -11,6 +11,7 @@ import httpx
 
 from . import http_failures
 from .decoding import count_in, dict_in, dicts_in, json_object, text_in
+from .http_clients import certificates, client_of
 from .http_failures import Site
 
 _SECONDS = 10.0
@@ -45,10 +46,14 @@ class Probe:
 
 
 async def probe(base: httpx.URL, path: str, headers: Mapping[str, str], site: Site) -> Probe:
-    """Ask at `base`, and below `/v1` if there is nothing there. No redirect is followed."""
+    """Ask at `base`, and below `/v1` if there is nothing there. No redirect is followed.
+
+    Raises:
+        ModelError: if the environment names a proxy or certificates that cannot be used.
+    """
     bases = [base] if "/v1" in base.path else [base, base.copy_with(path=base.path.rstrip("/") + "/v1")]
     why = ""
-    async with httpx.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client:
+    async with client_of(certificates(), timeout=_SECONDS, follow_redirects=False) as client:
         for tried in bases:
             url = tried.copy_with(path=tried.path.rstrip("/") + path)
             try:

@@ -126,8 +126,15 @@ class ResponsesDecoder(Decoder):
 
     def _found(self, said: dict[str, Any], type: str) -> Item | None:
         """The item that an event means."""
+        if not text_in(said, "item_id") and _index(said) < 0:
+            return next((item for item in reversed(self._items) if item.type == type), None)
         item = self._by_id.get(text_in(said, "item_id")) or self._by_index.get(_index(said))
         return item if item is not None and item.type == type else None
+
+    def _nameless(self, raw: dict[str, Any]) -> Item | None:
+        """The item under way that one without an id, or without a place, can be."""
+        under_way = (item for item in reversed(self._items) if not item.done)
+        return next((item for item in under_way if item.matches(raw) and not item.differs(raw, "id")), None)
 
     def _new(self, raw: dict[str, Any], said: dict[str, Any]) -> Item:
         if len(self._items) >= MOST_BLOCKS:
@@ -178,6 +185,8 @@ class ResponsesDecoder(Decoder):
             item = there if there is not None and there.matches(raw) else None
             if item is not None and item.done and item.differs(raw, "id"):
                 item = None
+            if _index(said) < 0:
+                item = self._nameless(raw)
         if item is None:
             if not text_in(raw, "type"):
                 return

@@ -22,7 +22,7 @@ from lifecycle.vocabulary.requests import Request, ToolSpec
 from lifecycle.vocabulary.values import FrozenDict
 
 from .responses_events import PHASE, kept_item
-from .spelling import PREFILL, Messages, arguments_of, replay_of, spelt, told_apart
+from .spelling import PREFILL, Messages, arguments_of, replay_of, sendable, spelt
 
 _LONGEST_ID = 64
 
@@ -34,7 +34,7 @@ def encode(request: Request, *, provider: str) -> bytes:
     out.
     """
     config = request.config
-    items = [*_items(told_apart(request.messages), provider, config.model)]
+    items = [*_items(sendable(request), provider, config.model)]
     body: dict[str, Any] = {"model": config.model, "input": items, "stream": True, "store": False}
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 from lifecycle.vocabulary.assembly import free_id
@@ -15,6 +16,7 @@ from lifecycle.vocabulary.messages import (
     ToolResultBlock,
     UserMessage,
 )
+from lifecycle.vocabulary.requests import Request
 from lifecycle.vocabulary.values import JsonValue
 
 from .decoding import json_object
@@ -22,6 +24,10 @@ from .decoding import json_object
 PREFILL = "prefill"
 """An option of ours: text that the answer is to begin with, sent as an assistant message at the end."""
 
+
+_LONGEST_NAME = 64
+_NAME = re.compile(f"[a-zA-Z0-9_-]{{1,{_LONGEST_NAME}}}")
+_NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 Messages: TypeAlias = Sequence[SystemMessage | UserMessage | AssistantMessage]
 
@@ -48,6 +54,27 @@ def replay_of(message: AssistantMessage, provider: str, model: str | None) -> tu
     source = message.source
     same = source.get("provider", provider) == provider and source.get("model", model) in (model, None)
     return message.replay if same else nothing
+
+
+def sendable(request: Request) -> Messages:
+    """The conversation of a request, with ids and names of calls that a provider does not refuse."""
+    return told_apart(plainly_named(request.messages, {tool.name for tool in request.tools}))
+
+
+def plainly_named(messages: Messages, offered: Set[str]) -> Messages:
+    """A conversation in which calls have names that providers take: a model may have made up one that they do not."""
+
+    def strange(block: Block) -> bool:
+        return isinstance(block, ToolCallBlock) and block.name not in offered and not _NAME.fullmatch(block.name)
+
+    def named(block: Block) -> Block:
+        if not (isinstance(block, ToolCallBlock) and strange(block)):
+            return block
+        return block.model_copy(update={"name": _NOT_IN_NAMES.sub("_", block.name)[:_LONGEST_NAME] or "unknown"})
+
+    if not any(strange(block) for message in messages for block in message.content):
+        return messages
+    return [message.model_copy(update={"content": tuple(map(named, message.content))}) for message in messages]
 
 
 def told_apart(messages: Messages) -> Messages:

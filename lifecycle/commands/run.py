@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Container, Generator, Mapping
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from lifecycle.session.log import Session
 
 _DEFAULT_WIRE = "openai-chat"
+_OPTIONS = {"record": "--record", "timeouts": "--patience"}
+"""By the argument of a plug-in that may be missing, the option that needs it."""
 
 
 def declare(commands: Any) -> None:
@@ -62,6 +65,12 @@ def declare(commands: Any) -> None:
     provider.add_argument("--local", action="store_true", help="run a small model on this machine (the `local` extra)")
     provider.add_argument("--max-tokens", metavar="N", type=_positive, help="the token ceiling of each request")
     provider.add_argument("--effort", metavar="NAME", help="the reasoning effort, by the provider's name for it")
+    provider.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=_seconds,
+        help="how long the server may be silent (default: 600 before its answer, 300 in it)",
+    )
     provider.add_argument(
         "--record",
         metavar="DIR",
@@ -94,6 +103,16 @@ def _positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
 
 
 def perform(args: argparse.Namespace) -> int:
@@ -147,7 +166,8 @@ def _check_provider(args: argparse.Namespace) -> None:
 @asynccontextmanager
 async def _provider(args: argparse.Namespace) -> AsyncGenerator[tuple[Model, str]]:
     """The model that the call asks for, and a line that says which it is."""
-    kept: dict[str, Any] = {} if args.record is None else {"record": args.record}
+    told = {"record": args.record, "timeouts": args.patience}
+    kept: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
     if args.local:
         local = _made("local", plugin("lifecycle.providers", "local"), model=args.model, **kept)
         async with local as model:
@@ -158,8 +178,7 @@ async def _provider(args: argparse.Namespace) -> AsyncGenerator[tuple[Model, str
         async with _made(name, plugin("lifecycle.wires", name), model=args.model, **where, **kept) as model:
             yield model, f"{args.model} answers, over {name}."
     else:
-        demo: Any = plugin("lifecycle.providers", "demo")
-        async with demo(**kept) as model:
+        async with _made("the demo provider", plugin("lifecycle.providers", "demo"), **kept) as model:
             yield (
                 model,
                 "No provider was named, so the embedded demo provider answers: it follows a script and is no model.",
@@ -167,13 +186,14 @@ async def _provider(args: argparse.Namespace) -> AsyncGenerator[tuple[Model, str
 
 
 def _made(name: str, make: Any, **given: Any) -> Any:
-    """A model of the plug-in `make`, which need not know of recording."""
+    """A model of the plug-in `make`, which need not know of everything that can be asked for here."""
     try:
         return make(**given)
     except TypeError as wrong:
-        if "record" not in given or "'record'" not in str(wrong):
-            raise
-        raise CallError(f"{name} cannot record what it hears: it takes no `record`; leave out --record") from wrong
+        for argument, option in _OPTIONS.items():
+            if argument in given and f"'{argument}'" in str(wrong):
+                raise CallError(f"{name} takes no `{argument}`; leave out {option}") from wrong
+        raise
 
 
 async def _run(args: argparse.Namespace, prompt: str, workspace: Path, out: Output) -> int:

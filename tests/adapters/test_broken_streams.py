@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from hypothesis import given, settings
@@ -224,6 +226,28 @@ async def test_an_answer_that_never_ends_does(monkeypatch: pytest.MonkeyPatch) -
 
     assert (told.failure.code, told.failure.retryable) == ("PROTOCOL", False)
     assert "larger than 100000 bytes" in told.failure.message
+
+
+@pytest.mark.anyio
+async def test_one_read_that_unpacks_to_many_events_leaves_others_their_turn() -> None:
+    packed = gzip.compress(b'data: {"choices":[]}\n\n' * 50_000 + b"data: [DONE]\n\n", 9)
+    head = {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"}
+    response = httpx.Response(200, headers=head, stream=httpx.ByteStream(packed))
+    turns = 0
+
+    async def another() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with httpx.AsyncClient(transport=Replayed(response)) as client, anyio.create_task_group() as group:
+        group.start_soon(another)
+        told = await ask(OpenAIChat("http://h", "m", env=None, client=client))
+        assert told.failure.code == "EMPTY_RESPONSE"
+        group.cancel_scope.cancel()
+
+    assert turns > 10  # the million bytes that it unpacks to are 16 pieces
 
 
 @wires

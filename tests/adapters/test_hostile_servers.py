@@ -63,7 +63,9 @@ def dripping(*before: bytes) -> Callable[[Visit], Awaitable[None]]:
         (raw(PACKED, gzip.compress(b"data: " + b"x" * 100_000_000, 1)), "PROTOCOL", False),
         (raw(PACKED, gzip.compress(b": hm\n" * 20_000_000, 1)), "PROTOCOL", False),
         (reply("302 Found", Location="http://elsewhere/v1"), "PROTOCOL", False),
-        (raw(b"no HTTP at all\r\n\r\n"), "TRANSPORT", True),
+        (raw(b"no HTTP at all\r\n\r\n"), "PROTOCOL", False),
+        (raw(b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 1_000_000), "PROTOCOL", False),
+        (raw(b"HTTP/1.1 200 OK\r\nX-Cut: "), "TRANSPORT", True),
         (raw(b""), "TRANSPORT", True),
         (reply("200 OK", b"[1, 2]"), "PROTOCOL", False),
         (reply("200 OK", {"surprise": True}), "PROTOCOL", False),
@@ -77,7 +79,8 @@ def dripping(*before: bytes) -> Callable[[Visit], Awaitable[None]]:
     ],
     ids=[
         "silent", "slow head", "slow event", "slow document", "page", "long line", "bomb", "bomb of comments",
-        "redirect", "no HTTP", "nothing", "no object", "no answer", "words",
+        "redirect",
+        "no HTTP", "long head", "cut head", "nothing", "no object", "no answer", "words",
         "page as stream", "document as stream", "comments alone", "refusal as stream", "no document", "gateway",
     ],
 )  # fmt: skip
@@ -117,7 +120,9 @@ async def test_the_key_travels_in_its_own_header_and_the_path_is_the_wires(wire:
 
 
 @wires
-@pytest.mark.parametrize("given", ["example.com/v1", "ftp://h", "http://", "http://u:p@h", "http://[h", ""])
+@pytest.mark.parametrize(
+    "given", ["example.com/v1", "ftp://h", "http://", "http://u:p@h", "http://[h", "http://a b/v1", ""]
+)
 async def test_a_base_url_that_cannot_be_one_is_refused(wire: str, given: str) -> None:
     with pytest.raises(ModelError, match="the base URL"):
         WIRES[wire](given, "m")
@@ -162,3 +167,53 @@ async def test_pings_without_an_answer_have_a_limit_and_a_cancel_closes_the_conn
 
     assert heard.failure.code == "TIMEOUT"
     assert "progress_seconds" in heard.failure.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("HTTP_PROXY", "ftp://127.0.0.1:9", "the proxy of HTTP_PROXY is no URL of one"),
+        ("HTTP_PROXY", f"http://user:{KEY}@:x", "the proxy of HTTP_PROXY is no URL of one"),
+        ("all_proxy", "socks5://127.0.0.1:9", "the proxy of all_proxy wants an extra of httpx"),
+        ("SSL_CERT_FILE", "/no/such/file", "the certificates of SSL_CERT_FILE cannot be read (No such file"),
+        ("SSL_CERT_FILE", __file__, "the certificates of SSL_CERT_FILE cannot be read ("),
+    ],
+)
+async def test_what_the_environment_names_and_cannot_be_used_is_told_by_its_variable(
+    name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for other in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_DIR"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, value)
+    model = WIRES["openai-chat"]("http://model.example/v1", "m", KEY)
+    heard = await ask(model)
+
+    assert (heard.failure.code, heard.failure.retryable) == ("INVALID_REQUEST", False)
+    assert words in heard.failure.message
+    assert KEY not in heard.failure.message
+    with pytest.raises(ModelError, match=name):
+        await model.probe()
+    with pytest.raises(ModelError, match=name):
+        async with model:
+            pass
+
+
+async def test_a_proxy_that_wants_a_password_is_told_from_the_server_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with serving(reply("407 Proxy Authentication Required")) as proxy:
+        for scheme in ("http", "https"):
+            monkeypatch.setenv(f"{scheme}_proxy", proxy.base_url.removesuffix("/v1"))
+            heard = await ask(WIRES["openai-chat"](f"{scheme}://model.example/v1", "m", KEY))
+
+            assert (heard.failure.code, heard.failure.retryable) == ("AUTH", False)
+            assert f"the proxy on the way to {scheme}://model.example wants a name and a pass" in heard.failure.message
+
+
+async def test_where_there_is_a_proxy_a_refused_connection_may_be_its(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    heard = await ask(WIRES["openai-chat"]("http://model.example/v1", "m", KEY))
+
+    assert "connection refused; is the server running, and the proxy of http_proxy?" in heard.failure.message

@@ -6,7 +6,7 @@ import gzip
 import zlib
 
 import pytest
-from lifecycle_adapters.http_bodies import Inflater
+from lifecycle_adapters.http_bodies import BombError, Inflater
 
 TEXT = b"data: [DONE]\n\n" * 20_000
 PACKED = {
@@ -44,3 +44,17 @@ def test_what_cannot_be_unpacked_says_so(encoding: str) -> None:
 def test_what_is_not_packed_as_it_says_is_an_error(encoding: str, packed: bytes) -> None:
     with pytest.raises(zlib.error):
         list(Inflater(encoding).pieces(packed))
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20])
+def test_what_unpacks_to_more_than_any_text_would_is_a_bomb_and_a_long_text_is_none(size: int) -> None:
+    bomb, text = gzip.compress(bytes(20_000_000), 9), gzip.compress(b"".join(b"%d\n" % n for n in range(2_000_000)), 1)
+
+    def unpacked(packed: bytes) -> int:
+        inflater = Inflater("gzip")
+        cuts = range(0, len(packed), size)
+        return sum(len(piece) for at in cuts for piece in inflater.pieces(packed[at : at + size]))
+
+    with pytest.raises(BombError):
+        unpacked(bomb)
+    assert unpacked(text) > 10_000_000

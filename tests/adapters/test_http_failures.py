@@ -98,6 +98,15 @@ def test_a_refusal_is_classified_by_status_codes_and_words(status: int | None, b
         "The conversation is too long, please shorten it",
         "Trying to keep the first 9001 tokens when context the overflows.",
         "输入内容过长，超过模型最大上下文长度",
+        "input is larger than the max context size. skipped",
+        "the input exceeds the maximum number of tokens",
+        "The total number of tokens exceeds the limit of 8192",
+        "token limit exceeded for this model",
+        "the prompt is too large for the context",
+        "Conversation too long",
+        "Too many tokens: 12000 > 8192",
+        "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 4096 tokens"
+        " and your request has 3000 input tokens (4096 > 4096 - 3000).",
     ],
 )
 def test_servers_have_many_words_for_a_conversation_that_is_too_long(words: str) -> None:
@@ -136,12 +145,53 @@ def test_servers_have_many_words_for_a_conversation_that_is_too_long(words: str)
                     code="rate_limit_exceeded"), FailureCode.RATE_LIMIT),
         (429, {"error": {"code": "1302", "message": "您的账户已达到速率限制"}}, FailureCode.RATE_LIMIT),
         (None, error("x", code="model_not_found"), FailureCode.INVALID_REQUEST),
+        (498, error("Flex tier capacity exceeded"), FailureCode.OVERLOADED),
     ],
 )  # fmt: skip
 def test_neither_a_limit_of_rate_nor_one_of_money_is_taken_for_another(
     status: int | None, body: object, code: FailureCode
 ) -> None:
     assert classify(status, body) is code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Rate limit reached for TPM: prompt tokens exceed the tokens per minute limit",
+        "Input tokens per minute limit exceeded",
+        "quota exceeded: input tokens exceed your per-day limit",
+        "request throttled: prompt tokens exceeded",
+        "Your prompt tokens usage exceeds the rate limit",
+        "Token rate limit exceeded, prompt tokens 5000 exceed",
+        "Exceeded input limit: rate limit of 1000 TPM",
+        "input token count exceeds the quota: GenerateContentInputTokensPerModelPerMinute",
+        "Number of request tokens has exceeded your daily limit",
+        "We are processing too many requests",
+    ],
+)
+def test_servers_have_many_words_for_too_many_tokens_in_a_time(words: str) -> None:
+    for status in (400, 429, 500, 503, None):
+        assert classify(status, error(words)) is FailureCode.RATE_LIMIT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "You have insufficient funds",
+        "Your account balance is not enough",
+        "Your prepayment credits are depleted",
+        "This API key has reached its spending cap",
+        "Usage limit has been reached",
+        "You have no remaining quota",
+        "not enough credits",
+        "Account suspended due to unpaid invoice",
+        "Payment required",
+        "Your trial has expired",
+    ],
+)
+def test_servers_have_many_words_for_money_that_is_spent(words: str) -> None:
+    for status in (400, 403, 429, 500, None):
+        assert classify(status, error(words)) is FailureCode.QUOTA
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import anyio
+import anyio.lowlevel
+import httpx
 import pytest
 from lifecycle_adapters import local as local_model
 
 from lifecycle import Agent, AgentOptions, Session, tool
+from lifecycle.commands.transcript import story_lines
 from lifecycle.errors import ModelError
+from lifecycle.vocabulary.chunks import TextDelta
 from lifecycle.vocabulary.events import AssistantMessageEvent, ToolResultEvent, TurnEnd
 from lifecycle.vocabulary.failures import Errored
+from lifecycle.vocabulary.messages import text_of
 from lifecycle.vocabulary.values import FrozenDict
 from tests.adapters.streams import WIRES
 
@@ -102,11 +108,13 @@ async def test_a_real_server_runs_a_tool_call_a_cancel_and_an_overflow_over_ever
             async with WIRES[wire](base_url, name, env=None, max_tokens=48, temperature=0) as model:
                 for story in (calls_the_tool, stops_when_cancelled, overflows):
                     async with Agent(model, tools=[weather]) as agent:
-                        await story(agent, wire)
+                        await story(agent, wire, base_url)
+                        lines = "\n".join(line[:120] for line in story_lines(agent.session.events))
+                    sys.stdout.write(f"\n{wire}: {story.__name__}\n{lines}\n")  # shown by -s
             assert (await WIRES[wire](base_url, env=None).probe()).speaks
 
 
-async def calls_the_tool(agent: Agent, wire: str) -> None:
+async def calls_the_tool(agent: Agent, wire: str, base_url: str) -> None:
     @agent.hooks.on("agent/request")
     async def call_first(payload: Any, next: Any) -> Any:
         config = await next()
@@ -122,20 +130,31 @@ async def calls_the_tool(agent: Agent, wire: str) -> None:
     assert ends[0].reason.kind in ("completed", "max-tokens")
 
 
-async def stops_when_cancelled(agent: Agent, wire: str) -> None:
+async def stops_when_cancelled(agent: Agent, wire: str, base_url: str) -> None:
+    @agent.hooks.on("agent/request")
+    async def at_length(payload: Any, next: Any) -> Any:
+        return (await next()).model_copy(update={"max_tokens": 400})
+
     @agent.hooks.on("agent/assistant-stream")
     def cancel(payload: Any) -> None:
-        if payload.frame.type == "chunk":
+        if payload.frame.type == "chunk" and isinstance(payload.frame.chunk, TextDelta):
             agent.cancel()
 
-    agent.followup("Count to one hundred.")
+    agent.followup("Tell me a long story of a king and his seven sons.")
     await agent.when_idle()
 
     ends = [event.data for event in agent.session.events if isinstance(event.data, TurnEnd)]
+    answers = [event.data for event in agent.session.events if isinstance(event.data, AssistantMessageEvent)]
     assert ends[0].reason.kind == "aborted"
+    assert answers[0].interrupted
+    assert text_of(answers[0].message)
+    async with httpx.AsyncClient() as client:
+        with anyio.fail_after(2):  # over a connection that stayed the server would tell on for some 5 s
+            while (await client.get(base_url.removesuffix("v1") + "slots")).json()[0]["is_processing"]:
+                await anyio.lowlevel.checkpoint()
 
 
-async def overflows(agent: Agent, wire: str) -> None:
+async def overflows(agent: Agent, wire: str, base_url: str) -> None:
     agent.followup("word " * 2000)
     await agent.when_idle()
 

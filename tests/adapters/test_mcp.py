@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,15 @@ async def turn(*calls: tuple[str, dict[str, Any]], tools: Any) -> Results:
         return Results(agent)
 
 
-@asynccontextmanager
-async def over_http(folder: Path) -> AsyncGenerator[str]:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        port: int = free.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def over_http(folder: Path, port: int) -> AsyncGenerator[str]:
     command = [sys.executable, str(SERVER), str(folder), "http", str(port)]
     async with await anyio.open_process(command, stdout=None, stderr=None) as process:
         try:
@@ -85,12 +89,13 @@ async def over_http(folder: Path) -> AsyncGenerator[str]:
                     await anyio.sleep(0.02)
             yield f"http://127.0.0.1:{port}/mcp"
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                process.kill()
 
 
 async def test_tools_come_with_their_schemas_and_run_over_stdio_and_over_http(tmp_path: Path) -> None:
     with anyio.fail_after(40):
-        async with over_http(tmp_path) as url:
+        async with over_http(tmp_path, free_port()) as url:
             for target in (stdio(tmp_path), url):
                 async with McpServer("s", target) as server:
                     tools = {one.name: one for one in tools_of(server)}
@@ -120,6 +125,37 @@ async def test_a_server_that_dies_in_a_call_is_an_error_result_and_is_there_for_
     assert [*results.errors.values()] == ["MCP_SERVER_ENDED"]
     assert notes(tmp_path).count("die") == 1  # a call that may have had effects is not made again
     assert len(pids(tmp_path)) == 2
+
+
+async def test_a_server_that_dies_behind_its_url_is_reached_again_once_somebody_has_started_it(tmp_path: Path) -> None:
+    port = free_port()
+    with anyio.fail_after(40):
+        async with AsyncExitStack() as stack:
+            url = await stack.enter_async_context(over_http(tmp_path, port))
+            server = await stack.enter_async_context(McpServer("web", url))
+            hooks = offering(server)
+
+            @hooks.on("tools/pre-execute")
+            async def start_it(payload: Any, next: Any) -> Any:
+                if payload.call.arguments == '{"text": "second"}':
+                    await stack.enter_async_context(over_http(tmp_path, port))
+                return await next()
+
+            calls: list[tuple[str, dict[str, Any]]] = [
+                ("die", {}),
+                ("write", {"text": "first"}),
+                ("write", {"text": "second"}),
+            ]
+            replies = [Reply(calls=[call]) for call in calls]
+            async with Agent(ScriptedModel(*replies, Reply(text="done")), hooks=hooks) as agent:
+                agent.followup("go")
+                await agent.when_idle()
+                results = Results(agent)
+
+    told = [*results.told.values()]
+    assert "the MCP server web ended while die ran" in told[0]
+    assert f"the MCP server web cannot be reached at http://127.0.0.1:{port}/mcp: ConnectError" in told[1]
+    assert told[2] == "wrote second"
 
 
 async def test_a_call_that_only_reads_is_made_again_when_the_server_dies(tmp_path: Path) -> None:
@@ -238,12 +274,39 @@ async def test_names_that_collide_are_prefixed_on_both_sides(tmp_path: Path) -> 
     assert len(both) == 2 * len(alone)
 
 
-@pytest.mark.parametrize("command", ["no-such-command-here", sys.executable])
-async def test_a_server_that_does_not_start_is_named(command: str) -> None:
-    target = StdioServerParameters(command=command, args=["-c", "raise SystemExit(1)"])
-    with anyio.fail_after(40), pytest.raises(McpServerError, match="the MCP server files cannot be started"):
-        async with McpServer("files", target):
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        (
+            StdioServerParameters(command="no-such-command-here"),
+            "the MCP server files cannot be started by no-such-command-here: FileNotFoundError",
+        ),
+        (
+            StdioServerParameters(command=sys.executable, args=["-c", "raise SystemExit(1)"]),
+            f"the MCP server files cannot be started by {sys.executable}: MCPError: Connection closed; try",
+        ),
+        (
+            StdioServerParameters(command=sys.executable, args=["-c", "input()\nimport time; time.sleep(60)"]),
+            f"the MCP server files cannot be started by {sys.executable}: it took too long; try",
+        ),
+        (
+            "http://me:secret@127.0.0.1:1/mcp?key=secret",
+            "the MCP server files cannot be reached at http://127.0.0.1:1/mcp: ConnectError",
+        ),
+        ("127.0.0.1:1/mcp", "the URL of the MCP server files is none; it looks like http://127.0.0.1:8000/mcp"),
+        ("http://[", "the URL of the MCP server files is none; it looks like http://127.0.0.1:8000/mcp"),
+    ],
+    ids=["no command", "ends at once", "says nothing", "refused", "no scheme", "no host"],
+)
+async def test_a_server_that_does_not_start_is_named(target: StdioServerParameters | str, sentence: str) -> None:
+    patience = 0.3 if "too long" in sentence else 30.0
+    with anyio.fail_after(40), pytest.raises(McpServerError) as refused:
+        async with McpServer("files", target, start_seconds=patience):
             pass
+
+    assert str(refused.value).startswith(sentence)
+    assert "secret" not in str(refused.value)
+    assert ", caused by " not in str(refused.value)
 
 
 async def test_a_tool_outlives_its_server_as_an_error(tmp_path: Path) -> None:

@@ -530,7 +530,8 @@ async def test_an_answer_without_content_is_a_failure() -> None:
 async def test_nonsense_in_place_of_http_is_a_failure_like_others() -> None:
     failure = await refused(raw(b"\x00\x01\x02 what?\r\n\r\n"))
 
-    assert (failure.code, failure.retryable) == ("TRANSPORT", True)
+    assert (failure.code, failure.retryable) == ("PROTOCOL", False)
+    assert "answered with something that is no HTTP; are the port, and http or https" in failure.message
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip bomb"])

@@ -11,7 +11,8 @@ from lifecycle_adapters import anthropic_request, openai_messages, responses_req
 from lifecycle_adapters.spelling import told_apart
 
 from lifecycle.vocabulary.messages import Message, TextBlock, ToolCallBlock, user_message
-from lifecycle.vocabulary.requests import CallConfig
+from lifecycle.vocabulary.requests import CallConfig, ToolSpec
+from lifecycle.vocabulary.values import FrozenDict
 from tests.adapters.conversation import Spelling, answer, result
 
 
@@ -71,3 +72,28 @@ def test_where_all_ids_differ_nothing_is_made_anew() -> None:
     messages: list[Any] = [user_message("go"), *step("a", "b"), *step("c")]
 
     assert told_apart(messages) is messages
+
+
+def names_in(said: dict[str, Any]) -> list[str]:
+    """The names of the calls in a request of any wire."""
+    turns: list[dict[str, Any]] = [*said.get("messages", ()), *said.get("input", ())]
+    parts: list[dict[str, Any]] = [part for turn in turns for part in turn.get("content") or () if "name" in part]
+    calls: list[dict[str, Any]] = [call["function"] for turn in turns for call in turn.get("tool_calls", ())]
+    return [one["name"] for one in (*turns, *parts, *calls) if "name" in one]
+
+
+@pytest.mark.parametrize("wire", [openai_messages, responses_request, anthropic_request])
+def test_a_name_that_a_model_made_up_is_spelt_so_that_a_provider_takes_it(wire: Any) -> None:
+    made_up = ["ls", "my.tool/é", "", "x" * 100]
+    calls = [ToolCallBlock(id=f"c{n}", name=name, arguments="{}") for n, name in enumerate(made_up)]
+    said = Spelling(wire.encode)(user_message("go"), answer(*calls))
+
+    assert names_in(said) == ["ls", "my_tool__", "unknown", "x" * 64]
+
+
+@pytest.mark.parametrize("wire", [openai_messages, responses_request])  # the third has one rule for all names
+def test_a_tool_that_is_offered_keeps_its_name_whatever_that_is(wire: Any) -> None:
+    offered = ToolSpec(name="my.tool", description="", input_schema=FrozenDict())
+    call = ToolCallBlock(id="c", name="my.tool", arguments="{}")
+
+    assert names_in(Spelling(wire.encode)(user_message("go"), answer(call), tools=(offered,))) == ["my.tool"]

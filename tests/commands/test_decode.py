@@ -119,4 +119,4 @@ def test_a_wire_of_somebody_else_that_cannot_record_is_named(tmp_path: Path, mon
     ended = here("run", "hi", "--wire", "smoke", "--model", "m", "--record", tmp_path)
 
     assert ended.code == 2
-    assert "smoke cannot record what it hears: it takes no `record`; leave out --record" in ended.err
+    assert "smoke takes no `record`; leave out --record" in ended.err

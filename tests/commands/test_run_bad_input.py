@@ -77,6 +77,30 @@ def test_a_connection_that_is_refused(store: Path) -> None:
     assert [end.startswith("--- turn 1 failed (TRANSPORT)") for _, end in kept(store)] == [True]
 
 
+def test_a_server_that_never_answers_costs_no_more_than_the_patience_for_it(store: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        ended = here("run", "--patience", "0.2", "--no-retry", "--base-url", url, "--model", "m", "hi")
+
+    host = url.removesuffix("/v1")
+    failed(ended, "failed (TIMEOUT)", f"{host} timed out after 0.2 seconds without any answer", "--patience")
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "nan", "inf", "soon"])
+def test_a_patience_that_is_none(given: str) -> None:
+    ended = here("run", "--patience", given, "hi")
+
+    assert ended.code == 2
+    assert f"{given!r} is no number of seconds above 0" in ended.err
+
+
+def test_the_embedded_provider_needs_no_patience(store: Path) -> None:
+    ended = here("run", "--patience", "1", "hi")
+
+    assert ended.code == 2
+    assert "the demo provider takes no `timeouts`; leave out --patience" in ended.err
+
+
 def test_a_wrong_key_is_never_shown(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(refusing(401, message="Incorrect API key provided: sk-secret-0815", code="invalid_api_key")) as url:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0815")
