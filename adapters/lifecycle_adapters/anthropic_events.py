@@ -86,6 +86,8 @@ class _Part:
 class MessagesDecoder(Decoder):
     """Ends with `message_stop`, and with nothing else but `[DONE]` after a reason to stop."""
 
+    wire = "anthropic-messages"
+
     def __init__(self, site: Site, *, empty_is_failure: bool = True) -> None:
         super().__init__(site, empty_is_failure=empty_is_failure)
         self._open: dict[int, _Part] = {}

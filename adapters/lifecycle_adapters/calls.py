@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from lifecycle.vocabulary.chunks import BlockEnd
 
-from .decoding import finished_call, is_object, json_object
+from .decoding import finished_call, json_object
 
 
 class CallText(NamedTuple):
@@ -22,13 +23,11 @@ class CallText(NamedTuple):
 def settled(calls: Iterable[CallText]) -> list[BlockEnd]:
     """The ends of the blocks of all calls that are no mere repetition. Ids are made unique, the same in every run."""
     ends: list[BlockEnd] = []
-    said: dict[str, list[CallText]] = {}
+    said: dict[tuple[str, str], set[str]] = {}
     used: set[str] = set()
     for call in calls:
-        before = said.setdefault(call.id, [])
-        if call.id and any(_repeats(call, other) for other in before):
+        if call.id and _repeats(call, said.setdefault((call.id, call.name), set())):
             continue
-        before.append(call)
         id = call.id or f"call-{call.at}"
         while id in used:
             id = f"{id}-{call.at}"
@@ -37,9 +36,12 @@ def settled(calls: Iterable[CallText]) -> list[BlockEnd]:
     return ends
 
 
-def _repeats(call: CallText, other: CallText) -> bool:
-    if call.name != other.name:
-        return False
-    if not call.arguments.strip() or call.arguments == other.arguments:
+def _repeats(call: CallText, before: set[str]) -> bool:
+    """Whether a call of this id and name was asked with the same `before`: looked up, for there may be thousands."""
+    if before and not call.arguments.strip():
         return True
-    return is_object(call.arguments) and json_object(call.arguments) == json_object(other.arguments)
+    given = json_object(call.arguments)
+    spelt = call.arguments if given is None else json.dumps(given, sort_keys=True)
+    known = spelt in before
+    before.add(spelt)
+    return known

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from lifecycle.errors import ModelError, NotJsonError
 from lifecycle.vocabulary.chunks import (
@@ -30,7 +30,7 @@ from lifecycle.vocabulary.messages import ToolCallBlock
 from lifecycle.vocabulary.values import EMPTY, FrozenDict, JsonValue, freeze, mend
 
 from . import http_failures
-from .failure_classes import read
+from .failure_classes import WORDS, read
 from .http_failures import Site
 from .sse import ServerEvent
 
@@ -101,6 +101,9 @@ class Decoder:
     that arrived), and perhaps `answered`.
     """
 
+    wire: ClassVar[str]
+    """The name of what it understands."""
+
     def __init__(self, site: Site, *, empty_is_failure: bool = True) -> None:
         self._site = site
         self._empty_is_failure = empty_is_failure
@@ -113,6 +116,8 @@ class Decoder:
         """Whether the server has said that the answer is over."""
         self.moved = False
         """Whether anything came that brings the answer forward, since this was last set to False."""
+        self._wires: set[str] = set()
+        """Of which wires the events were that came, as far as they tell."""
 
     @property
     def over(self) -> bool:
@@ -143,9 +148,10 @@ class Decoder:
             self._failure = http_failures.protocol(
                 f"{self._site.name} sent an event that is no JSON object: {excerpt}", retryable=True
             )
-        elif said is None or _is_error(event.name, said) or said.keys() == {"detail"}:
+        elif said is None or _is_error(event.name, said) or _complains(said):
             self._failure = http_failures.in_stream(self._site, data if said is None else said)
         else:
+            self._wires |= _wire_of(event.name, said)
             for chunk in self._take(event.name, said):
                 self.moved = True
                 yield chunk
@@ -235,6 +241,8 @@ class Decoder:
             )
 
     def _cut(self) -> Failure:
+        if self._wires and self.wire not in self._wires:
+            return http_failures.no_answer(self._site, "stream")
         return http_failures.transport(
             f"{self._site.name} closed the connection before the answer was finished; try again"
         )
@@ -246,6 +254,15 @@ def too_many_blocks(site: Site) -> ModelError:
     )
 
 
+_OF_ANSWERS = frozenset({"object", "usage", "done"})
+"""Fields of what is a part of an answer, or tells of one."""
+_WELL = frozenset((
+    "ok", "success", "true", "0", "200",
+    "created", "queued", "pending", "waiting", "processing", "running", "in_progress", "started",
+))  # fmt: skip
+"""What an event says of itself that tells how far the server has come."""
+
+
 def said_in(text: str) -> dict[str, Any] | None:
     """The JSON object that an event or a document is. Google sends an error as the only item of a list."""
     said = json_object(text)
@@ -255,10 +272,16 @@ def said_in(text: str) -> dict[str, Any] | None:
     return said
 
 
+_MOST_LINES = 4_096
+"""In how many lines of one event others are looked for: all of it is done in one piece."""
+
+
 def _each_counts(data: str) -> bool:
     """Whether each of several lines is an event of its own."""
-    lines = [line.strip() for line in data.split("\n")]
-    return len(lines) > 1 and all(line in ("", "[DONE]") or json_object(line) is not None for line in lines)
+    lines = [line.strip() for line in data.split("\n", _MOST_LINES)]
+    return 1 < len(lines) <= _MOST_LINES and all(
+        line in ("", "[DONE]") or json_object(line) is not None for line in lines
+    )
 
 
 def _is_error(name: str, said: dict[str, Any]) -> bool:
@@ -269,6 +292,26 @@ def _is_error(name: str, said: dict[str, Any]) -> bool:
     if said.get("error") or said.get("errors") or "error" in (name, kind, said.get("object")):
         return True
     return not kind and "choices" not in said and read(said).status is not None
+
+
+def _wire_of(name: str, said: dict[str, Any]) -> set[str]:
+    """The wire that an event is of, if it shows that."""
+    kind = text_in(said, "type") or name
+    if kind.startswith(("message_", "content_block_")):
+        return {"anthropic-messages"}
+    if kind.startswith("response."):
+        return {"openai-responses"}
+    return {"openai-chat"} if dicts_in(said, "choices") else set()
+
+
+def _complains(said: dict[str, Any]) -> bool:
+    """Whether an event that is no part of an answer says in words what is wrong: gateways have no one form for that."""
+    kind = text_in(said, "type")
+    if said.get("choices") is not None or (kind and "choices" not in said) or said.keys() & _OF_ANSWERS:
+        return False
+    if any(str(said.get(mark)).lower() in _WELL for mark in ("status", "success", "code")):
+        return False
+    return any(isinstance(said.get(words), str) and said[words] for words in WORDS)
 
 
 def finished_call(at: int, id: str, name: str, arguments: str) -> BlockEnd:

@@ -202,7 +202,7 @@ _INVALID = re.compile(r"(?:invalid|unsupported|empty)_.*|.*_not_found|.*policy.*
 """Names of what is wrong with the request itself."""
 
 _NAMES = ("code", "type", "status", "error_code", "error_type", "reason", "__type")
-_WORDS = ("message", "detail", "error_msg", "error_message", "error_description", "msg")
+WORDS = ("message", "detail", "error_msg", "error_message", "error_description", "msg")
 
 
 def read(body: object) -> Said:
@@ -217,7 +217,7 @@ def read(body: object) -> Said:
             value = part.get(key)
             if isinstance(value, (str, int)) and not isinstance(value, bool):
                 names.add(str(value).lower()[:200].rpartition("#")[2])
-        words = next((part[key] for key in _WORDS if part.get(key)), None)
+        words = next((part[key] for key in WORDS if part.get(key)), None)
         if isinstance(words, str):
             message = words
         elif isinstance(words, (list, dict)):  # what FastAPI says is wrong, and where

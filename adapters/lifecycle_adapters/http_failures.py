@@ -140,9 +140,9 @@ def no_http(site: Site) -> Failure:
     )
 
 
-def no_answer(site: Site) -> Failure:
+def no_answer(site: Site, form: str = "document") -> Failure:
     return protocol(
-        f"{site.name} answered with a document that is no answer of this wire; `lifecycle providers --probe URL` says "
+        f"{site.name} answered with a {form} that is no answer of this wire; `lifecycle providers --probe URL` says "
         "which it speaks",
         retryable=False,
     )

@@ -53,6 +53,8 @@ _BROKEN_OFF = frozenset({
 class ChatDecoder(Decoder):
     """Ends with `[DONE]`, or with a reason where a server forgets the mark."""
 
+    wire = "openai-chat"
+
     def __init__(self, site: Site, *, empty_is_failure: bool = True) -> None:
         super().__init__(site, empty_is_failure=empty_is_failure)
         self._open: Draft | None = None
@@ -80,7 +82,8 @@ class ChatDecoder(Decoder):
         choices = dicts_in(said, "choices")
         holders = (said, dict_in(said, "x_groq"), *choices)
         usage = next((found for holder in holders if (found := _usage(dict_in(holder, "usage")))), None)
-        self._usage = usage or self._usage
+        if usage is not None and (usage != Usage() or self._usage is None):  # zeros at the end take nothing back
+            self._usage = usage
         for choice in choices:
             yield from self._choice(choice)
         if usage is not None and not choices:  # running totals beside deltas are reported once, at the end
@@ -92,7 +95,9 @@ class ChatDecoder(Decoder):
         if choice.get("error"):
             self._failure = http_failures.in_stream(self._site, choice)
             return
-        delta = dict_in(choice, "delta") or dict_in(choice, "message")
+        delta = dict_in(choice, "delta")
+        if not delta and not self._told:  # a whole answer; beside an empty delta it would repeat what came before
+            delta = dict_in(choice, "message")
         detailed = self._details.add(dicts_in(delta, DETAILS))
         field = next((name for name in REASONING_FIELDS if text_in(delta, name)), "")
         yield from self._said("reasoning", text_in(delta, field) or detailed, field)
@@ -108,6 +113,11 @@ class ChatDecoder(Decoder):
             yield from self._called(Fragment.read({"index": 0, "function": legacy}))
         reason = text_in(choice, "finish_reason")
         self._reason = self._reason if reason in ("", "null") else reason
+
+    @property
+    def _told(self) -> bool:
+        """Whether anything of the answer has come."""
+        return self._open is not None or self._blocks.count > 0
 
     def _content(self, content: object) -> Iterator[Chunk]:
         if isinstance(content, str):

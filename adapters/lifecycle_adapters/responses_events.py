@@ -77,6 +77,8 @@ _ENDS = frozenset({"completed", "incomplete", "failed", "cancelled", "done"})
 class ResponsesDecoder(Decoder):
     """Ends with `response.completed` or another event that carries the response's last status."""
 
+    wire = "openai-responses"
+
     def __init__(self, site: Site, *, empty_is_failure: bool = True) -> None:
         super().__init__(site, empty_is_failure=empty_is_failure)
         self._items: list[Item] = []
