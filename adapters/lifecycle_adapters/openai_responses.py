@@ -22,7 +22,9 @@ from .responses_request import encode, items_of
 class OpenAIResponses(HttpModel):
     """A model behind a server that speaks the Responses API. `/responses` is added to its base URL.
 
-    The provider stores nothing: each request holds the conversation, and reasoning goes back encrypted, as it came.
+    The provider stores nothing: each request holds the conversation, and reasoning goes back encrypted, as it came. It
+    is asked for where an effort is set, because models that do not reason refuse to be asked. For one that reasons by
+    itself, ask with `AgentOptions(request_options={"include": ["reasoning.encrypted_content"]})`.
     """
 
     wire = "openai-responses"
