@@ -56,7 +56,8 @@ def told(rows: list[dict[str, Any]]) -> None:
         )
         if mine is None or theirs is None:
             continue
-        cells = [f"{row['to_f1'] or row['to_base'] or 0:.1f}" for row in (theirs, mine)]
+        times = [row["to_f1"] or row["to_base"] for row in (theirs, mine)]
+        cells = ["" if one is None else f"{one:.1f}" for one in times]
         cells.append(f"{theirs['cpu'] / mine['cpu']:.1f}" if mine["cpu"] else "")
         for what, places in (("growth", 2), ("kib", 1)):
             both = theirs[what], mine[what]
