@@ -177,8 +177,10 @@ class McpServer:
         try:
             with anyio.fail_after(self._start_seconds):
                 self._offered = await _listed(connection.client)
-        except (MCPError, TimeoutError) as error:
-            self._drop(connection)
+        except Exception as error:
+            unreadable = not isinstance(error, (MCPError, TimeoutError))
+            if not (unreadable and self._connection is connection):  # whose tools go on as they were known
+                self._drop(connection)
             raise McpServerError(f"the MCP server {self.name} does not list its tools: {_why(error)}") from error
         connection.heard = anyio.current_time()
         self.version += 1
@@ -228,9 +230,19 @@ class McpServer:
                 log.exception("the progress of %s, a tool of the MCP server %s, is lost", offered.name, self.name)
 
         with anyio.move_on_after(self._call_seconds):
-            result = await connection.client.call_tool(offered.name, arguments, progress_callback=progressed)
-            connection.heard = anyio.current_time()
-            return outcome_of(result)
+            try:
+                result = await connection.client.call_tool(offered.name, arguments, progress_callback=progressed)
+                return outcome_of(result)
+            except MCPError:
+                raise
+            except Exception as error:  # also what the client cannot read
+                raise ToolError(
+                    code="MCP_ERROR",
+                    message=f"the MCP server {self.name} answered {offered.name} with something that is no result: "
+                    f"{_why(error)}",
+                ) from error
+            finally:
+                connection.heard = anyio.current_time()
         await self._alive(connection)
         raise ToolError(
             code="TIMEOUT",
@@ -248,6 +260,8 @@ class McpServer:
             except MCPError as error:
                 if error.code != _CONNECTION_CLOSED:
                     return True
+            except Exception:  # it answers, whatever that may be
+                return True
         self._drop(connection)
         return False
 
@@ -343,12 +357,16 @@ async def _listen(connection: _Connection) -> None:
 async def _listed(client: Client) -> list[types.Tool]:
     tools: list[types.Tool] = []
     cursor: str | None = None
+    seen: set[str] = set()
     while True:
         page = await client.list_tools(cursor=cursor, cache_mode="refresh")
         tools += page.tools
         cursor = page.next_cursor
         if not cursor:
             return tools
+        if cursor in seen:
+            raise ValueError(f"page {cursor!r} follows itself")
+        seen.add(cursor)
 
 
 def _not_there(name: str, target: Target, why: str) -> str:

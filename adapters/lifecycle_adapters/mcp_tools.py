@@ -12,6 +12,7 @@ from zlib import crc32
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from mcp import types
+from referencing import Registry
 
 from lifecycle.driver.agent import Agent
 from lifecycle.errors import NotJsonError, ToolError
@@ -95,16 +96,21 @@ def _tool(server: McpServer, offered: types.Tool, name: str) -> Tool:
 
 
 def _check(offered: types.Tool) -> Check:
-    """Judges arguments by the schema of the tool; one that is no schema judges nothing, and the server has to."""
+    """Judges arguments by the schema of the tool; one that cannot be used judges nothing, and the server has to."""
     schema: Any = offered.input_schema
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError:
         schema = {}
-    judge: Any = Draft202012Validator(schema)
+    # An empty registry: the usual one would fetch what a reference names, from wherever the server likes.
+    judge: Any = Draft202012Validator(schema, registry=Registry())
 
     def check(arguments: dict[str, Any]) -> dict[str, Any]:
-        for wrong in judge.iter_errors(arguments):
+        try:
+            wrong: Any = next(judge.iter_errors(arguments), None)
+        except Exception:  # a reference that leads nowhere, or in a circle; a pattern that is none
+            wrong = None
+        if wrong is not None:
             where = ".".join(map(str, wrong.absolute_path))
             raise ValueError(f"{where}: {wrong.message}" if where else wrong.message)
         return {"arguments": arguments}
