@@ -92,6 +92,8 @@ class _Connection:
     outdated: bool = False
     """Whether the server has said that its tools changed since they were read."""
     heard: float = field(default_factory=anyio.current_time)
+    doubtful: bool = False
+    """Whether it let a call go unanswered; the next one asks first whether it lives."""
 
 
 class McpServer:
@@ -163,7 +165,8 @@ class McpServer:
 
         What cannot be read stays as it was. A server that could not be reached is left to the next call.
         """
-        if self._unreachable:  # those who need it try again, not everybody at every step: tries are counted
+        doubtful = self._connection is not None and self._connection.doubtful
+        if self._unreachable or doubtful:  # those who need it try again, not everybody at every step: tries are counted
             return
         try:
             connection = await self._connected()
@@ -194,7 +197,7 @@ class McpServer:
         reads = reads_only(offered)
         connection = await self._connected()
         silent = anyio.current_time() - connection.heard > _PROBE_AFTER_SECONDS
-        if silent and not reads and not await self._alive(connection):
+        if (connection.doubtful or (silent and not reads)) and not await self._alive(connection):
             connection = await self._connected()
         try:
             return await self._asked(connection, offered, arguments, context)
@@ -243,7 +246,7 @@ class McpServer:
                 ) from error
             finally:
                 connection.heard = anyio.current_time()
-        await self._alive(connection)
+        connection.doubtful = True
         raise ToolError(
             code="TIMEOUT",
             message=f"the MCP server {self.name} did not answer {offered.name} within {self._call_seconds:g} seconds; "
@@ -255,7 +258,7 @@ class McpServer:
         with anyio.move_on_after(_PROBE_SECONDS):
             try:
                 await connection.client.session.list_tools()
-                connection.heard = anyio.current_time()
+                connection.heard, connection.doubtful = anyio.current_time(), False
                 return True
             except MCPError as error:
                 if error.code != _CONNECTION_CLOSED:

@@ -1,7 +1,7 @@
 """An MCP server without the official library: `python odd_mcp_server.py FILE`. It says what stands there, right or not.
 
 The file is read anew for each request: `{"tools": [...], "results": {NAME: ...}}`. Each call says that the tools
-changed.
+changed; with `"silent": true` nobody who then asks for them is answered.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ for line in sys.stdin:
                     "serverInfo": {"name": "odd", "version": "1"},
                 },
             )
+        case "tools/list" if script.get("silent"):
+            Path(f"{sys.argv[1]}.asked").touch()
         case "tools/list":
             send(id=asked["id"], result={"tools": script["tools"], "nextCursor": script.get("cursor")})
         case "tools/call":

@@ -203,6 +203,29 @@ async def test_a_server_that_hangs_costs_its_time_and_is_replaced(
     assert [*results.errors.values()] == ["TIMEOUT"]
 
 
+async def test_a_cancel_does_not_wait_for_a_server_that_hangs_when_its_tools_are_read(tmp_path: Path) -> None:
+    model = ScriptedModel(Reply(calls=[("f", {})]), Reply(text="done"))
+    with anyio.fail_after(40):
+        async with (
+            McpServer("odd", odd(tmp_path, [offers("f")]), start_seconds=35) as server,
+            Agent(model, hooks=offering(server)) as agent,
+        ):
+
+            @agent.hooks.on("tools/pre-execute")
+            async def silence(payload: Any, next: Any) -> Any:
+                odd(tmp_path, [offers("f")], silent=True)
+                return await next()
+
+            agent.followup("go")
+            await until(lambda: (tmp_path / "script.json.asked").exists())
+            agent.cancel()
+            with anyio.fail_after(5):
+                await agent.when_idle()
+            end: Any = agent.session.events[-1].data
+
+    assert end.reason.kind == "aborted"
+
+
 async def test_progress_is_passed_on_and_a_cancel_reaches_the_server(tmp_path: Path) -> None:
     heard: list[McpProgress] = []
     with anyio.fail_after(40):
