@@ -75,6 +75,7 @@ LIBRARIES: Mapping[str, frozenset[str]] = {
     "sqlite3": frozenset(f"lifecycle.session.sqlite{part}" for part in ("", "_file", "_slot")),
     "mcp": frozenset(f"lifecycle_adapters.mcp_{part}" for part in ("server", "tools", "results")),
     "jsonschema": frozenset({"lifecycle_adapters.mcp_tools"}),  # comes with mcp
+    "referencing": frozenset({"lifecycle_adapters.mcp_tools"}),  # comes with jsonschema
     "xllamacpp": frozenset({"commands", "lifecycle_adapters"}),
     "merman": frozenset({"lifecycle.commands.rendering"}),
     "mmdr": frozenset({"lifecycle.commands.rendering"}),

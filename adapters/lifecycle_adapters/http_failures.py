@@ -133,6 +133,11 @@ def protocol(message: str, *, status: int | None = None, retryable: bool) -> Fai
     return Failure(message=message, code=FailureCode.PROTOCOL.value, status=status, retryable=retryable)
 
 
+def hung_up(site: Site) -> Failure:
+    plain = ", or does it speak TLS, and the base URL is https://?" if site.name.startswith("http://") else ""
+    return transport(f"{site.name} closed the connection without any answer; try again{plain}")
+
+
 def no_http(site: Site) -> Failure:
     return protocol(
         f"{site.name} answered with something that is no HTTP; are the port, and http or https, of the base URL right?",

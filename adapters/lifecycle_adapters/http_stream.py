@@ -301,10 +301,9 @@ async def _send(client: httpx.AsyncClient, sent: Outgoing) -> httpx.Response:
             )
             request.stream = Body(sent.body, sent_whole)
             response = await client.send(request, stream=True, follow_redirects=False)
-        except httpx.RemoteProtocolError as error:
-            disconnected = "disconnected" in str(error)
-            failure = http_failures.of_exception(sent.site, error, late)
-            raise ModelError(failure if disconnected else http_failures.no_http(sent.site)) from None
+        except (httpx.RemoteProtocolError, httpx.ReadError) as error:
+            gone = isinstance(error, httpx.ReadError) or "disconnected" in str(error)
+            raise ModelError(http_failures.hung_up(sent.site) if gone else http_failures.no_http(sent.site)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ModelError(http_failures.of_exception(sent.site, error, late)) from None
     if response is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 from typing import Any
 
 from mcp import types
@@ -11,6 +14,9 @@ from lifecycle.services.points import ToolOutcome
 from lifecycle.vocabulary.events import ToolFault
 from lifecycle.vocabulary.messages import ImageBlock, TextBlock
 from lifecycle.vocabulary.values import freeze, mend
+
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""The kinds that providers take. One of another kind would have them refuse the conversation, now and ever after."""
 
 
 def outcome_of(result: types.CallToolResult) -> ToolOutcome:
@@ -22,8 +28,8 @@ def outcome_of(result: types.CallToolResult) -> ToolOutcome:
             value = freeze(result.structured_content)
         except NotJsonError:
             value = None
-    if not content and value is not None:
-        content = (TextBlock(text=mend(str(result.structured_content))),)
+    if not content and result.structured_content is not None:
+        content = (TextBlock(text=mend(json.dumps(result.structured_content, ensure_ascii=False))),)
     fault = ToolFault(code="TOOL_FAILED") if result.is_error else None
     return ToolOutcome(content, error=fault) if fault else ToolOutcome(content, value=value)
 
@@ -32,15 +38,24 @@ def _block(part: Any) -> TextBlock | ImageBlock | None:
     match part:
         case types.TextContent():
             return TextBlock(text=mend(part.text))
+        case types.ImageContent(mime_type=kind, data=data) if kind in _PICTURES and _is_base64(data):
+            return ImageBlock(media_type=kind, data=data)
         case types.ImageContent():
-            return ImageBlock(media_type=part.mime_type, data=part.data)
+            return TextBlock(text=mend(f"(a picture that cannot be shown, {part.mime_type})"))
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
             return TextBlock(text=mend(f"{resource.uri}:\n{resource.text}"))
         case types.EmbeddedResource(resource=resource):
-            return TextBlock(text=f"({resource.uri}: {resource.mime_type or 'data'} that is no text)")
+            return TextBlock(text=mend(f"({resource.uri}: {resource.mime_type or 'data'} that is no text)"))
         case types.ResourceLink():
             return TextBlock(text=mend(f"{part.name}: {part.uri}"))
         case types.AudioContent():
-            return TextBlock(text=f"(sound, {part.mime_type})")
+            return TextBlock(text=mend(f"(sound, {part.mime_type})"))
         case _:
             return None
+
+
+def _is_base64(data: str) -> bool:
+    try:
+        return bool(base64.b64decode(data, validate=True))
+    except (binascii.Error, ValueError):
+        return False

@@ -92,6 +92,8 @@ class _Connection:
     outdated: bool = False
     """Whether the server has said that its tools changed since they were read."""
     heard: float = field(default_factory=anyio.current_time)
+    doubtful: bool = False
+    """Whether it let a call go unanswered; the next one asks first whether it lives."""
 
 
 class McpServer:
@@ -163,7 +165,8 @@ class McpServer:
 
         What cannot be read stays as it was. A server that could not be reached is left to the next call.
         """
-        if self._unreachable:  # those who need it try again, not everybody at every step: tries are counted
+        doubtful = self._connection is not None and self._connection.doubtful
+        if self._unreachable or doubtful:  # those who need it try again, not everybody at every step: tries are counted
             return
         try:
             connection = await self._connected()
@@ -177,8 +180,10 @@ class McpServer:
         try:
             with anyio.fail_after(self._start_seconds):
                 self._offered = await _listed(connection.client)
-        except (MCPError, TimeoutError) as error:
-            self._drop(connection)
+        except Exception as error:
+            unreadable = not isinstance(error, (MCPError, TimeoutError))
+            if not (unreadable and self._connection is connection):  # whose tools go on as they were known
+                self._drop(connection)
             raise McpServerError(f"the MCP server {self.name} does not list its tools: {_why(error)}") from error
         connection.heard = anyio.current_time()
         self.version += 1
@@ -192,7 +197,7 @@ class McpServer:
         reads = reads_only(offered)
         connection = await self._connected()
         silent = anyio.current_time() - connection.heard > _PROBE_AFTER_SECONDS
-        if silent and not reads and not await self._alive(connection):
+        if (connection.doubtful or (silent and not reads)) and not await self._alive(connection):
             connection = await self._connected()
         try:
             return await self._asked(connection, offered, arguments, context)
@@ -228,10 +233,20 @@ class McpServer:
                 log.exception("the progress of %s, a tool of the MCP server %s, is lost", offered.name, self.name)
 
         with anyio.move_on_after(self._call_seconds):
-            result = await connection.client.call_tool(offered.name, arguments, progress_callback=progressed)
-            connection.heard = anyio.current_time()
-            return outcome_of(result)
-        await self._alive(connection)
+            try:
+                result = await connection.client.call_tool(offered.name, arguments, progress_callback=progressed)
+                return outcome_of(result)
+            except MCPError:
+                raise
+            except Exception as error:  # also what the client cannot read
+                raise ToolError(
+                    code="MCP_ERROR",
+                    message=f"the MCP server {self.name} answered {offered.name} with something that is no result: "
+                    f"{_why(error)}",
+                ) from error
+            finally:
+                connection.heard = anyio.current_time()
+        connection.doubtful = True
         raise ToolError(
             code="TIMEOUT",
             message=f"the MCP server {self.name} did not answer {offered.name} within {self._call_seconds:g} seconds; "
@@ -243,11 +258,13 @@ class McpServer:
         with anyio.move_on_after(_PROBE_SECONDS):
             try:
                 await connection.client.session.list_tools()
-                connection.heard = anyio.current_time()
+                connection.heard, connection.doubtful = anyio.current_time(), False
                 return True
             except MCPError as error:
                 if error.code != _CONNECTION_CLOSED:
                     return True
+            except Exception:  # it answers, whatever that may be
+                return True
         self._drop(connection)
         return False
 
@@ -343,12 +360,16 @@ async def _listen(connection: _Connection) -> None:
 async def _listed(client: Client) -> list[types.Tool]:
     tools: list[types.Tool] = []
     cursor: str | None = None
+    seen: set[str] = set()
     while True:
         page = await client.list_tools(cursor=cursor, cache_mode="refresh")
         tools += page.tools
         cursor = page.next_cursor
         if not cursor:
             return tools
+        if cursor in seen:
+            raise ValueError(f"page {cursor!r} follows itself")
+        seen.add(cursor)
 
 
 def _not_there(name: str, target: Target, why: str) -> str:

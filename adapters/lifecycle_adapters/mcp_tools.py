@@ -9,15 +9,18 @@ from typing import Any
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
+import anyio
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from mcp import types
+from referencing import Registry
 
 from lifecycle.driver.agent import Agent
 from lifecycle.errors import NotJsonError, ToolError
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.points import StepPayload, ToolOutcome
 from lifecycle.services.schema import Check
+from lifecycle.services.signal import CancelSignal
 from lifecycle.services.tool import Tool, ToolContext
 from lifecycle.vocabulary.requests import ToolSpec
 from lifecycle.vocabulary.values import freeze_object, mend
@@ -41,8 +44,11 @@ def offering(*servers: McpServer) -> Hooks:
         agent = payload.agent
         if not isinstance(agent, Agent):
             return
-        for server in servers:
-            await server.refresh()
+        async with anyio.create_task_group() as group:  # a server that hangs does not hold up a cancel
+            group.start_soon(_cancel_with, payload.signal, group.cancel_scope)
+            for server in servers:
+                await server.refresh()
+            group.cancel_scope.cancel()
         versions = tuple(server.version for server in servers)
         known, ours = given.get(agent, ((), {}))
         if versions == known:
@@ -53,6 +59,11 @@ def offering(*servers: McpServer) -> Hooks:
         given[agent] = versions, {one.name: agent.tools.register(one) for one in made}
 
     return hooks
+
+
+async def _cancel_with(signal: CancelSignal, scope: anyio.CancelScope) -> None:
+    await signal.wait()
+    scope.cancel()
 
 
 def tools_of(*servers: McpServer, beside: Iterable[Tool] = ()) -> list[Tool]:
@@ -95,16 +106,21 @@ def _tool(server: McpServer, offered: types.Tool, name: str) -> Tool:
 
 
 def _check(offered: types.Tool) -> Check:
-    """Judges arguments by the schema of the tool; one that is no schema judges nothing, and the server has to."""
+    """Judges arguments by the schema of the tool; one that cannot be used judges nothing, and the server has to."""
     schema: Any = offered.input_schema
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError:
         schema = {}
-    judge: Any = Draft202012Validator(schema)
+    # An empty registry: the usual one would fetch what a reference names, from wherever the server likes.
+    judge: Any = Draft202012Validator(schema, registry=Registry())
 
     def check(arguments: dict[str, Any]) -> dict[str, Any]:
-        for wrong in judge.iter_errors(arguments):
+        try:
+            wrong: Any = next(judge.iter_errors(arguments), None)
+        except Exception:  # a reference that leads nowhere, or in a circle; a pattern that is none
+            wrong = None
+        if wrong is not None:
             where = ".".join(map(str, wrong.absolute_path))
             raise ValueError(f"{where}: {wrong.message}" if where else wrong.message)
         return {"arguments": arguments}

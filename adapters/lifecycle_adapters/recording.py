@@ -31,6 +31,11 @@ _LEFT_OUT = frozenset({"connection", "content-encoding", "content-length", "set-
 _LATER_VERSION = re.compile(rb"\AHTTP/[23](?:\.0)? ")
 """How curl writes a head that came over HTTP/2 or 3; the rest is the same."""
 
+_HEAD = re.compile(rb"HTTP/.*?\r?\n\r?\n", re.DOTALL)
+_CHUNKED = re.compile(rb"(?<=\n)transfer-encoding:[ \t]*chunked[ \t]*\r?\n", re.IGNORECASE)
+_CHUNK = re.compile(rb"[0-9A-Fa-f]{1,16}[ \t]*(?:;[^\r\n]*)?\r?\n|\Z")
+"""How a body in chunks begins; an empty one was cut before that."""
+
 RECORDED_HOST = "http://recorded"
 """The host that messages name when a file is heard."""
 
@@ -127,6 +132,7 @@ def response_of(content: bytes) -> httpx.Response:
     Raises:
         ValueError: if it does not begin as an HTTP response does.
     """
+    content = _unframed(content)
     parser = h11.Connection(h11.CLIENT)
     parser.send(h11.Request(method="POST", target="/", headers=[("Host", "recorded")]))
     parser.send(h11.EndOfMessage())
@@ -149,6 +155,14 @@ def response_of(content: bytes) -> httpx.Response:
     if head is None:
         raise ValueError(cut or "it holds no response")
     return httpx.Response(head.status_code, headers=list(head.headers.raw_items()), stream=_Body(pieces, cut))
+
+
+def _unframed(content: bytes) -> bytes:
+    """The response as curl -i writes it: its head names chunks that its body does not have any more."""
+    head = _HEAD.match(content)
+    if head is None or _CHUNK.match(content, head.end()):
+        return content
+    return _CHUNKED.sub(b"", head[0]) + content[head.end() :]
 
 
 def stream_of(body: bytes) -> httpx.Response:

@@ -15,6 +15,9 @@ from .calls import CallError, plugin
 from .jsonlines import dump
 from .output import own_output, printable
 
+_READ_BY_ALL = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"]
+"""What HTTP clients go by, of which the wires make use."""
+
 
 def declare(commands: Any) -> None:
     """Add the command to the parser."""
@@ -63,24 +66,32 @@ def _listed() -> dict[str, Any]:
                 "key_is_set": bool(variable and os.environ.get(variable, "").strip()),
             }
         )
-    return {"wires": wires, "providers": sorted(entry.name for entry in entry_points(group="lifecycle.providers"))}
+    providers = sorted(entry.name for entry in entry_points(group="lifecycle.providers"))
+    return {"wires": wires, "read_by_all": _READ_BY_ALL, "providers": providers}
 
 
 async def _probed(url: str, only: str | None) -> dict[str, Any]:
-    wires: list[dict[str, Any]] = []
-    models: dict[str, int | None] = {}
-    for name in _names() if only is None else [only]:
-        wire: Any = plugin("lifecycle.wires", name)
-        if not hasattr(wire, "probe"):
-            continue
+    asked = {name: plugin("lifecycle.wires", name) for name in (_names() if only is None else [only])}
+    probes: dict[str, Any] = {}
+    wrong: list[ModelError] = []
+
+    async def probe(name: str, wire: Any) -> None:
         try:
             # A key goes only where somebody said that this is the server it is for.
             model = wire(base_url=url) if only is not None else wire(base_url=url, env=None)
-            found = await model.probe()
+            probes[name] = await model.probe()
         except ModelError as error:
-            raise CallError(error.failure.message) from error
-        wires.append({"name": name, "speaks": found.speaks, "base_url": found.base_url, "why": found.why})
-        models |= {served.id: served.context_window for served in found.models}
+            wrong.append(error)
+
+    async with anyio.create_task_group() as group:  # at once: a server that does not answer is waited for only once
+        for name, wire in asked.items():
+            if hasattr(wire, "probe"):
+                group.start_soon(probe, name, wire)
+    if wrong:
+        raise CallError(wrong[0].failure.message) from wrong[0]
+    found = [(name, probes[name]) for name in asked if name in probes]
+    wires = [{"name": name, "speaks": one.speaks, "base_url": one.base_url, "why": one.why} for name, one in found]
+    models = {served.id: served.context_window for _, one in found for served in one.models}
     return {
         "url": url,
         "wires": wires,
@@ -93,6 +104,7 @@ def _list_page(told: dict[str, Any]) -> str:
     for wire in told["wires"]:
         key = f"{wire['key_variable']} ({'set' if wire['key_is_set'] else 'not set'})"
         lines.append(f"{wire['name']:<19} {key:<27} {wire['base_url']}")
+    lines.append(f"all of them read {', '.join(told['read_by_all'])}")
     return "\n".join([*lines, f"without an address: {', '.join(told['providers'])}"])
 
 

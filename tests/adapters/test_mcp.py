@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from mcp import StdioServerParameters
 from lifecycle import Agent, tool
 from lifecycle.testing import Reply, ScriptedModel
 from lifecycle.vocabulary.messages import TextBlock, ToolResultBlock
+from tests.adapters.server import reply, serving
 
 pytestmark = pytest.mark.anyio
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -201,6 +203,29 @@ async def test_a_server_that_hangs_costs_its_time_and_is_replaced(
     assert [*results.errors.values()] == ["TIMEOUT"]
 
 
+async def test_a_cancel_does_not_wait_for_a_server_that_hangs_when_its_tools_are_read(tmp_path: Path) -> None:
+    model = ScriptedModel(Reply(calls=[("f", {})]), Reply(text="done"))
+    with anyio.fail_after(40):
+        async with (
+            McpServer("odd", odd(tmp_path, [offers("f")]), start_seconds=35) as server,
+            Agent(model, hooks=offering(server)) as agent,
+        ):
+
+            @agent.hooks.on("tools/pre-execute")
+            async def silence(payload: Any, next: Any) -> Any:
+                odd(tmp_path, [offers("f")], silent=True)
+                return await next()
+
+            agent.followup("go")
+            await until(lambda: (tmp_path / "script.json.asked").exists())
+            agent.cancel()
+            with anyio.fail_after(5):
+                await agent.when_idle()
+            end: Any = agent.session.events[-1].data
+
+    assert end.reason.kind == "aborted"
+
+
 async def test_progress_is_passed_on_and_a_cancel_reaches_the_server(tmp_path: Path) -> None:
     heard: list[McpProgress] = []
     with anyio.fail_after(40):
@@ -316,3 +341,88 @@ async def test_a_tool_outlives_its_server_as_an_error(tmp_path: Path) -> None:
         results = await turn(("add", {"a": 1, "b": 2}), tools=tools)
 
     assert "the MCP server files is not running" in next(iter(results.told.values()))
+
+
+def offers(name: str, **properties: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties}}
+
+
+def odd(folder: Path, tools: list[dict[str, Any]], **more: Any) -> StdioServerParameters:
+    """A server that says what stands here, whether the protocol allows it or not."""
+    script = folder / "script.json"
+    said = {"tools": tools, "results": {one["name"]: {"content": [{"type": "text", "text": "ran"}]} for one in tools}}
+    said["results"] |= more.pop("results", {})
+    script.write_text(json.dumps({**said, **more}))
+    return StdioServerParameters(command=sys.executable, args=[str(SERVER.with_name("odd_mcp_server.py")), str(script)])
+
+
+@pytest.mark.parametrize(("tools", "cursor"), [([{"name": "no schema"}], None), ([offers("endless")], "again")])
+async def test_a_list_of_tools_that_cannot_be_read_is_told_on_entry(
+    tmp_path: Path, tools: list[dict[str, Any]], cursor: str | None
+) -> None:
+    with anyio.fail_after(40), pytest.raises(McpServerError, match="the MCP server odd does not list its tools: "):
+        async with McpServer("odd", odd(tmp_path, tools, cursor=cursor)):
+            pass
+
+
+async def test_a_list_that_turns_unreadable_leaves_the_tools_as_they_were_and_the_turn_goes_on(tmp_path: Path) -> None:
+    with anyio.fail_after(40):
+        async with McpServer("odd", odd(tmp_path, [offers("echo")])) as server:
+            hooks = offering(server)
+
+            @hooks.on("tools/pre-execute")
+            async def spoil(payload: Any, next: Any) -> Any:
+                odd(tmp_path, [{"name": "echo"}])
+                return await next()
+
+            model = ScriptedModel(Reply(calls=[("echo", {})]), Reply(calls=[("echo", {})]), Reply(text="done"))
+            async with Agent(model, hooks=hooks) as agent:
+                agent.followup("go")
+                await agent.when_idle()
+                results = Results(agent)
+                offered = [[spec.name for spec in request.tools] for request in model.requests]
+
+    assert ([*results.told.values()], results.errors) == (["ran", "ran"], {})
+    assert offered == [["echo"]] * 3
+
+
+async def test_a_schema_that_refers_elsewhere_has_nothing_fetched_and_leaves_the_judgement_to_the_server(
+    tmp_path: Path,
+) -> None:
+    with anyio.fail_after(40):
+        async with serving(reply("200 OK", {"type": "integer"})) as elsewhere:
+            references = {
+                "remote": f"{elsewhere.base_url}/schema.json",
+                "nowhere": "#/nope",
+                "circle": "#/properties/x",
+            }
+            tools = [offers(name, x={"$ref": reference}) for name, reference in references.items()]
+            tools.append(offers("pattern", x={"pattern": "("}))
+            async with McpServer("odd", odd(tmp_path, tools)) as server:
+                results = await turn(*((one["name"], {"x": "y"}) for one in tools), tools=tools_of(server))
+
+    assert results.errors == {}
+    assert [*results.told.values()] == ["ran"] * 4
+    assert elsewhere.visits == []
+
+
+@pytest.mark.parametrize(
+    ("result", "told", "error"),
+    [
+        ({"content": [], "structuredContent": {"a": [1, "é", None]}}, '{"a": [1, "é", null]}', None),
+        ({"content": [], "structuredContent": {"a": 10**30}}, f'{{"a": {10**30}}}', None),
+        ({"content": [{"type": "image", "data": "!!", "mimeType": "image/png"}]}, "(a picture that cannot be sh", None),
+        ({"content": [{"type": "image", "data": "aGk=", "mimeType": "image/svg+xml"}]}, "(a picture that cannot", None),
+        ({"content": "nope"}, "the MCP server odd answered f with something that is no result: ", "MCP_ERROR"),
+    ],
+    ids=["structure", "large number", "broken picture", "picture of no kind", "no result"],
+)
+async def test_a_result_is_told_so_that_any_provider_takes_it(
+    tmp_path: Path, result: dict[str, Any], told: str, error: str | None
+) -> None:
+    with anyio.fail_after(40):
+        async with McpServer("odd", odd(tmp_path, [offers("f")], results={"f": result})) as server:
+            results = await turn(("f", {}), tools=tools_of(server))
+
+    assert next(iter(results.told.values())).startswith(told)
+    assert [*results.errors.values()] == ([] if error is None else [error])

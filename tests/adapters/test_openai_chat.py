@@ -534,6 +534,13 @@ async def test_nonsense_in_place_of_http_is_a_failure_like_others() -> None:
     assert "answered with something that is no HTTP; are the port, and http or https" in failure.message
 
 
+async def test_a_server_that_hangs_up_without_a_word_may_want_tls() -> None:
+    failure = await refused(raw(b""))
+
+    assert (failure.code, failure.retryable) == ("TRANSPORT", True)
+    assert "closed the connection without any answer; try again, or does it speak TLS" in failure.message
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip bomb"])
 async def test_a_flood_is_refused_at_the_limit(packed: bool) -> None:
     flood = b"data: " + b"x" * 100_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.adapters.server import Visit, serving
 pytestmark = pytest.mark.anyio
 
 FOLDER = Path(__file__).parents[3] / "shared" / "cases" / "payloads"
+PAGE = Path(__file__).parents[2] / "adapters" / "README.md"
 WIRES: dict[str, type[HttpModel]] = {
     "openai-chat": OpenAIChat,
     "anthropic-messages": AnthropicMessages,
@@ -98,6 +100,37 @@ def test_the_wordings_of_an_overflow_are_told_from_other_refusals(case: dict[str
     rows = json.loads((FOLDER / case["file"]).read_text())
     for row, expected in zip(rows, case["expect"]["rows"], strict=True):
         assert classify(row["status"], row["body"]).lower() == expected["class"], row
+
+
+THEMES = {
+    "sse-framing": "framing of events",
+    "chat-stream-shape": "shape of chat streams",
+    "tool-call-deltas": "tool calls in deltas",
+    "anthropic-stream": "Messages",
+    "responses-stream": "Responses",
+    "http-retry": "HTTP, retry and overflow",
+}
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="no folder of payloads beside the checkout")
+async def test_the_table_of_the_documents_is_the_one_that_comes_out() -> None:
+    passed, every = Counter[str](), Counter[str]()
+    for case in recorded(*WIRES, "overflow-table"):
+        every[case["theme"]] += 1
+        passed[case["theme"]] += await passes(case)
+    table = [f"| {name} | {passed[theme]} | {every[theme]} |" for theme, name in THEMES.items()]
+
+    assert "\n".join(table) in PAGE.read_text(encoding="utf-8")
+    assert every.total() == passed.total() == 101
+
+
+async def passes(case: dict[str, Any]) -> bool:
+    content = (FOLDER / case["file"]).read_bytes()
+    if case["api"] == "overflow-table":
+        rows = zip(json.loads(content), case["expect"]["rows"], strict=True)
+        return all(classify(row["status"], row["body"]).lower() == expected["class"] for row, expected in rows)
+    decoded = await WIRES[case["api"]].decode(content, raw=case["file"].endswith(".http"))
+    return not problems(case, account(decoded.chunks, decoded.sent_back))
 
 
 def pieces(body: bytes, offsets: list[int]) -> Iterator[bytes]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -67,6 +69,7 @@ def test_the_wires_are_listed_with_the_variables_of_their_keys_and_never_with_a_
     assert told["providers"] == ["demo", "local"]
     page = here("providers").out
     assert "ANTHROPIC_API_KEY (set)" in page
+    assert "all of them read HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR" in page
     assert "sk-secret" not in page
 
 
@@ -109,3 +112,14 @@ def test_a_server_that_speaks_nothing_is_a_no_and_a_wrong_call_is_one() -> None:
     assert (silent.code, "connection refused; is the server running?" in silent.out) == (1, True)
     for args in (["--probe", "nowhere"], ["--wire", "openai-chat"], ["--probe", "http://h", "--wire", "smoke"]):
         assert here("providers", *args).code == 2
+
+
+def test_a_server_that_never_answers_is_waited_for_once_and_not_for_each_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lifecycle_adapters.probing._SECONDS", 1.5)
+    with closing(socket.create_server(("127.0.0.1", 0))) as never:
+        began = time.monotonic()
+        ended = here("providers", "--probe", f"http://127.0.0.1:{never.getsockname()[1]}/v1")
+
+    assert ended.code == 1
+    assert ended.out.count("did not answer within 1.5 seconds") == 3
+    assert time.monotonic() - began < 3 * 1.5
