@@ -113,7 +113,8 @@ class Acceptor:
     """
 
     __slots__ = (
-        "_doubt", "_identities", "_judge", "_kinds", "_known", "_language", "_state", "_turn", "_waiting", "_weighed",
+        "_announced", "_doubt", "_identities", "_judge", "_kinds", "_known", "_language", "_state", "_turn", "_waiting",
+        "_weighed",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +136,8 @@ class Acceptor:
         self._waiting = dict(waiting)
         self._doubt: Divergence | None = None
         self._weighed: tuple[State, _Kind, str, Any, Form | None] | None = None
+        self._announced: list[str] | None = None
+        """The identities that the record announces that was weighed last, if they were looked at."""
 
     # -- judging -------------------------------------------------------------------------------------------------
 
@@ -157,7 +160,7 @@ class Acceptor:
 
     def weigh(self, name: str, data: Any, *, replaces: bool = False, ignorable: bool = False) -> Divergence | None:
         """Judge one record without going on from it; `keep` does that."""
-        self._weighed = None
+        self._weighed = self._announced = None
         kind = self._kinds.get(name) or self._kind(name)
         if kind is None:
             return None if ignorable else self._unknown(name)
@@ -264,8 +267,10 @@ class Acceptor:
             return self._misfit(name, "the request of this step was settled for good")
         if rules.takes:
             return self._identity(name, rules, data)
-        if rules.adds and self._ids(rules, data) is None:
-            return self._misfit(name, f"`{rules.key}` does not hold what it announces")
+        if rules.adds:
+            self._announced = self._ids(rules, data)
+            if self._announced is None:
+                return self._misfit(name, f"`{rules.key}` does not hold what it announces")
         if rules.lists:
             return self._list(name, rules, data)
         return None
@@ -336,7 +341,8 @@ class Acceptor:
         if rules.takes:
             self._identities[self._taken(rules, data)].popleft()
         if rules.adds:
-            self._identities.setdefault(rules.adds, deque()).extend(self._ids(rules, data) or ())
+            ids = self._ids(rules, data) if self._announced is None else self._announced
+            self._identities.setdefault(rules.adds, deque()).extend(ids or ())
         if rules.takes or rules.adds:
             self._known = _known_facts(tuple([fact for fact, ids in self._identities.items() if ids]))
 
