@@ -9,7 +9,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
-import anyio
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from mcp import types
@@ -20,7 +19,6 @@ from lifecycle.errors import NotJsonError, ToolError
 from lifecycle.services.hooks import Hooks
 from lifecycle.services.points import StepPayload, ToolOutcome
 from lifecycle.services.schema import Check
-from lifecycle.services.signal import CancelSignal
 from lifecycle.services.tool import Tool, ToolContext
 from lifecycle.vocabulary.requests import ToolSpec
 from lifecycle.vocabulary.values import freeze_object, mend
@@ -44,11 +42,9 @@ def offering(*servers: McpServer) -> Hooks:
         agent = payload.agent
         if not isinstance(agent, Agent):
             return
-        async with anyio.create_task_group() as group:  # a server that hangs does not hold up a cancel
-            group.start_soon(_cancel_with, payload.signal, group.cancel_scope)
+        with payload.signal.scope():  # a server that hangs does not hold up a cancel
             for server in servers:
                 await server.refresh()
-            group.cancel_scope.cancel()
         versions = tuple(server.version for server in servers)
         known, ours = given.get(agent, ((), {}))
         if versions == known:
@@ -59,11 +55,6 @@ def offering(*servers: McpServer) -> Hooks:
         given[agent] = versions, {one.name: agent.tools.register(one) for one in made}
 
     return hooks
-
-
-async def _cancel_with(signal: CancelSignal, scope: anyio.CancelScope) -> None:
-    await signal.wait()
-    scope.cancel()
 
 
 def tools_of(*servers: McpServer, beside: Iterable[Tool] = ()) -> list[Tool]:
