@@ -113,8 +113,8 @@ class Acceptor:
     """
 
     __slots__ = (
-        "_announced", "_doubt", "_identities", "_judge", "_kinds", "_known", "_language", "_state", "_turn", "_waiting",
-        "_weighed",
+        "_announced", "_doubt", "_identities", "_judge", "_kinds", "_known", "_language", "_state", "_taken", "_turn",
+        "_waiting", "_weighed",
     )  # fmt: skip
 
     def __init__(
@@ -136,6 +136,8 @@ class Acceptor:
         self._waiting = dict(waiting)
         self._doubt: Divergence | None = None
         self._weighed: tuple[State, _Kind, str, Any, Form | None] | None = None
+        self._taken = ""
+        """The fact whose oldest identity the record takes that was weighed last, if it takes one."""
         self._announced: list[str] | None = None
         """The identities that the record announces that was weighed last, if they were looked at."""
 
@@ -202,7 +204,8 @@ class Acceptor:
         if form is not None and form.bars:
             self._turn = self._turn._replace(barred=form.bars)
         elif kind.rules.answers and self._turn.unanswered and form is None:
-            self._turn = self._turn._replace(unanswered=False)
+            now = self._turn
+            self._turn = _Turn(now.turn, now.turn_open, now.step, now.step_open, now.barred)
 
     def end(self) -> Divergence | None:
         """Judge the end of the log: None if nothing is left open, or its turn is parked."""
@@ -278,7 +281,7 @@ class Acceptor:
     def _identity(self, name: str, rules: Rules, data: Any) -> Divergence | None:
         """Whether a record takes the identity that is due."""
         given = at(data, rules.key)
-        fact = self._taken(rules, data)
+        fact = self._taken = self._taken_by(rules, data)
         due = self._identities.get(fact) or deque[str]()
         if due and due[0] == given:
             return None
@@ -287,7 +290,7 @@ class Acceptor:
         legal = f", where {due[0]!r} is due" if due else ""
         return self._misfit(name, f"it is of {given!r}, of which no {rules.ordered_by} is left in this step{legal}")
 
-    def _taken(self, rules: Rules, data: Any) -> str:
+    def _taken_by(self, rules: Rules, data: Any) -> str:
         if rules.unstarted and at(data, "error.code") == rules.unstarted:
             return "unstarted"
         return rules.takes
@@ -339,7 +342,7 @@ class Acceptor:
             came, gone = at(data, "inserted") or (), at(data, "removedCount") or 0
             self._waiting[target] = max(self._waiting.get(target, 0) + len(came) - gone, 0)
         if rules.takes:
-            self._identities[self._taken(rules, data)].popleft()
+            self._identities[self._taken].popleft()
         if rules.adds:
             ids = self._ids(rules, data) if self._announced is None else self._announced
             self._identities.setdefault(rules.adds, deque()).extend(ids or ())

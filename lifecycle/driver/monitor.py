@@ -84,12 +84,13 @@ class Monitor:
     def _weigh(self, event: Event) -> None:
         if self._weighed:
             self._blind, self._weighed = True, False
+        data = event.data
         if self._blind:
-            if not isinstance(event.data, TurnStart):
+            if not isinstance(data, TurnStart):
                 return
             self._acceptor, self._blind = self._at_rest(woken=True), False
-        replaces = isinstance(event.surface, Replace)
-        wrong = self._acceptor.weigh(event.type, event.data, replaces=replaces, ignorable=event.ignorable)
+        replaces = type(event.surface) is Replace
+        wrong = self._acceptor.weigh(data.type or event.type, data, replaces=replaces, ignorable=event.ignorable)
         if wrong is not None:
             error = self._told(wrong)
             if self._contained is None and _within_a_run():
