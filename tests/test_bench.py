@@ -84,6 +84,20 @@ def test_a_bar_is_as_long_as_its_number_has_digits() -> None:
     assert "a <peer>" in [text.text for text in drawn["times.svg"].iter(f"{SVG}text")]
 
 
+def test_a_difference_that_was_lost_in_noise_and_the_size_of_an_installation_are_left_out() -> None:
+    drawn = plots(
+        row("W3 one more", "ours", 1, 8),
+        row("W3 one more", "F0", 1, -0.2),
+        row("W5 1,000 sessions", "ours", 1, 15, kib=20) | {"unit": "session"},
+        row("W6 installed", "ours", 1, 1, kib=11_000),
+    )
+    told = {name: [text.text for text in tree.iter(f"{SVG}text")] for name, tree in drawn.items()}
+
+    assert "F0" not in told["times.svg"]
+    assert "W6 installed" not in told["memory.svg"]
+    assert "W5 1,000 sessions" in told["memory.svg"]
+
+
 def test_what_was_measured_more_than_once_is_drawn_by_its_median() -> None:
     drawn = plots(*(row("W2 50 steps", "ours", 1, times) for times in (2, 3, 90)))
 
@@ -92,6 +106,7 @@ def test_what_was_measured_more_than_once_is_drawn_by_its_median() -> None:
 
 
 def test_several_sizes_are_drawn_as_a_line() -> None:
-    drawn = plots(*(row(f"W2 {steps} steps", "ours", 5, 2) for steps in ("10", "1,000")), row("W9", "ours", 1, 2, 8))
+    session = row("W9", "ours", 1, 2, 8) | {"unit": "session"}
+    drawn = plots(*(row(f"W2 {steps} steps", "ours", 5, 2) for steps in ("10", "1,000")), session)
 
     assert set(drawn) == {"times.svg", "memory.svg", "w2-growth.svg"}

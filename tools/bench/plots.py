@@ -97,6 +97,11 @@ def curves(title: str, lines: Mapping[str, Sequence[Point]]) -> str:
     return _svg(title, bottom + 28, parts)
 
 
+def _middle(by: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The median for each contender. A difference that was lost in noise may be 0 or less, and no scale has that."""
+    return {who: value for who, some in by.items() if (value := median(some)) > 0}
+
+
 def plots(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The pictures by file name: `times.svg`, `memory.svg`, and one for each workload that has several sizes."""
     times: dict[str, dict[str, list[float]]] = {}
@@ -106,7 +111,7 @@ def plots(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         value = row["to_f1"] if row["to_f1"] is not None else row["to_base"]
         if value is not None and row["who"] not in ("F1, observed loop", "libraries"):
             times.setdefault(row["workload"], {}).setdefault(row["who"], []).append(value)
-        if row["kib"] is not None:
+        if row["kib"] is not None and row["unit"] == "session":
             memory.setdefault(row["workload"], {}).setdefault(row["who"], []).append(row["kib"])
         size = _SIZED.match(row["workload"])
         if size is not None and row["cpu"] is not None and row["to_f1"] is not None:
@@ -121,7 +126,8 @@ def plots(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         ("times", "How many times the loop written by hand (W6: the libraries), CPU time", times),
         ("memory", "KiB a session at the peak", memory),
     ):
-        middle = {workload: {who: median(some) for who, some in by.items()} for workload, by in numbers.items()}
+        middle = {workload: _middle(by) for workload, by in numbers.items()}
+        middle = {workload: by for workload, by in middle.items() if by}
         if middle:
             drawn[f"{name}.svg"] = bars(title, dict(sorted(middle.items())))
     return drawn
