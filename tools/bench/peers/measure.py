@@ -88,7 +88,7 @@ async def measured(peer, name, distribution, samples):
                 for _ in range(count):
                     await peer.kept(STEPS, Path(folder))
 
-            rows += await told(f"W7 {STEPS} steps, kept", "step", {**kept, name: batch}, STEPS)
+            rows += await told(f"W7 {STEPS} steps, on disk", "step", {**kept, name: batch}, STEPS)
     return rows
 
 
