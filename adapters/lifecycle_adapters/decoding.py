@@ -40,8 +40,15 @@ ANSWERED = frozenset({FinishKind.STOP, FinishKind.TOOL_CALLS, FinishKind.UNKNOWN
 MOST_BLOCKS = 4096
 """How many blocks an answer may have: more than any model asks for, and few enough that none costs too much."""
 
-_PARTS_OF_ANSWERS = ("response.", "message_", "content_block_")
-"""How the types of events begin that are no error, whatever their name or their fields."""
+_WIRES: Mapping[str, str] = {
+    "response.": "openai-responses",
+    "message_": "anthropic-messages",
+    "content_block_": "anthropic-messages",
+}
+"""How the types of events begin that name a part of an answer, and of which wire such an event is."""
+
+_PARTS_OF_ANSWERS = tuple(_WIRES)
+"""Those are no error, whatever their name or their fields."""
 
 _IDLE_WORDS = re.compile(r"\W{0,3}(?:ping|pong|keep[-_ ]?alive|heart[-_ ]?beat)\W{0,3}", re.IGNORECASE)
 """What servers send as data, instead of a comment, to say that they are alive."""
@@ -117,7 +124,7 @@ class Decoder:
         self.moved = False
         """Whether anything came that brings the answer forward, since this was last set to False."""
         self._wires: set[str] = set()
-        """Of which wires the events were that came, as far as they tell."""
+        """Of which wires the events were that came, until one was of its own."""
 
     @property
     def over(self) -> bool:
@@ -151,7 +158,8 @@ class Decoder:
         elif said is None or _is_error(event.name, said) or _complains(said):
             self._failure = http_failures.in_stream(self._site, data if said is None else said)
         else:
-            self._wires |= _wire_of(event.name, said)
+            if self.wire not in self._wires:
+                self._wires |= _wire_of(event.name, said)
             for chunk in self._take(event.name, said):
                 self.moved = True
                 yield chunk
@@ -297,11 +305,8 @@ def _is_error(name: str, said: dict[str, Any]) -> bool:
 def _wire_of(name: str, said: dict[str, Any]) -> set[str]:
     """The wire that an event is of, if it shows that."""
     kind = text_in(said, "type") or name
-    if kind.startswith(("message_", "content_block_")):
-        return {"anthropic-messages"}
-    if kind.startswith("response."):
-        return {"openai-responses"}
-    return {"openai-chat"} if dicts_in(said, "choices") else set()
+    named = {wire for begin, wire in _WIRES.items() if kind.startswith(begin)}
+    return named or ({"openai-chat"} if dicts_in(said, "choices") else set[str]())
 
 
 def _complains(said: dict[str, Any]) -> bool:

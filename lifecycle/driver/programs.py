@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -69,6 +68,8 @@ def _check_keys(whole: type[Lifecycle], performers: Mapping[str, Perform]) -> No
     known = {effect.key for one in family(whole) for effect in _said(one)}
     for key in performers:
         if key not in known:
+            from difflib import get_close_matches  # only a mistake pays for it
+
             like = get_close_matches(key, known, 1)
             meant = f"; did you mean {like[0]!r}?" if like else ""
             raise DefinitionError(f"the performer of {key!r} has no effect to perform in {whole.__name__}{meant}")

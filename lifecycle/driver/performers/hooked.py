@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from lifecycle.definition.effects import Kind, Message
 from lifecycle.errors import DefinitionError
 from lifecycle.services.points import HookPoint, Mode
 
 from ..program import Perform
-
-R = TypeVar("R")
 
 
 def serial(point: str, payload: Callable[[Any], Any]) -> Perform:
@@ -29,7 +27,7 @@ async def _dispatch(dispatched: Coroutine[Any, Any, object]) -> None:
     await dispatched
 
 
-def hooked(payload: Callable[[R], Any]) -> Callable[[Message], Perform | None]:
+def hooked(payload: Callable[[Any], Any]) -> Callable[[Message], Perform | None]:
     """What makes the performers of serial hook points that a user's lifecycle adds; `payload` is what they all get."""
 
     def perform(effect: Message) -> Perform | None:
